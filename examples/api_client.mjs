@@ -26,8 +26,8 @@ export async function call(url, endpoint, parameters, tell = () => {}) {
 }
 
 const [url = "http://127.0.0.1:7860", prompt = "three red round lanterns over a lake at dusk", methods = "vanilla,lantern++", seed = "7"] = process.argv.slice(2);
-const [offer] = await call(url, "models", {});
-console.log(`models: ${offer.models.map(({ id }) => id).join(", ")}`);
+const [offer] = await call(url, "model", {});
+console.log(`model: ${offer.model.id}`);
 const [pictures, record] = await call(url, "compare", { prompt, methods: methods.split(","), seed: Number(seed) }, ([, part]) => {
   for (const [method, { tokens }] of Object.entries(part.progress ?? {})) console.error(`${method}: ${tokens} tokens`);
 });

@@ -1,4 +1,4 @@
-"""Ask a running demo for its models, compare the methods, save the pictures and print a table.
+"""Ask a running demo for its model, compare the methods, save the pictures and print a table.
 
 python examples/api_client.py --prompt "two blue box lanterns at dawn" --seed 7 --out pictures
 """
@@ -63,8 +63,8 @@ def main() -> None:
     args.out = args.out.expanduser()
 
     client = Client(args.url, verbose=False)
-    offer = client.predict(api_name="/models")
-    print("Models:", ", ".join(model["id"] for model in offer["models"]))
+    offer = client.predict(api_name="/model")
+    print("Model:", offer["model"]["id"])
     pictures, record = compare(client, prompt=args.prompt, seed=args.seed, methods=args.methods)
 
     args.out.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,6 @@ from PIL import Image
 from tiny import ran
 
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.result import image_hash
 from lantern_demo.scenes import SURE
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
@@ -89,7 +88,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "red " * 40}, "prompt has 40 words and marks, at most 23 are allowed"),
     ({"prompt": 5}, "prompt must be text, got int"),
     ({"prompt": "a \ud800"}, "prompt must be text without control characters, got U+D800"),
-    ({"model": "../tiny"}, "model must be one of tiny, lantern-scenes, llamagen-t2i-256"),
     ({"methods": ["medusa"]}, f"method must be one of {', '.join(METHODS)}, got 'medusa'"),
     ({"methods": []}, f"methods must be a list of one or more of {', '.join(METHODS)}, got []"),
     ({"seed": 10**400}, "seed must be a whole number between 0 and 2147483647"),
@@ -188,7 +186,7 @@ def test_a_race_is_repeated_as_long_as_a_call_may_last(
 ) -> None:
     """An hour here: the first race ends in time, and the clock is past it at the second."""
     monkeypatch.setattr("lantern_demo.ui.api.perf_counter", iter((0.0, 3500.0, 3700.0)).__next__)
-    *_, (_, record) = answers(tiny_service, "a red lantern", None, ["vanilla"], repeats=3)
+    *_, (_, record) = answers(tiny_service, "a red lantern", ["vanilla"], repeats=3)
     assert len(record["repeats"]["vanilla"]["decode_seconds"]) == 2
 
 
@@ -229,14 +227,14 @@ def test_form_link_and_python_refuse_a_setting_by_one_sentence(tiny_service: Ser
             call()
         return str(refused.value)
 
-    info = tiny_service.offered()[tiny_service.default]
+    info = tiny_service.info
     with gr.Blocks():
         form = add_settings(tiny_service, add_sentence(info))
     boxes = form.knobs | {"seed": form.seed}
     for name, value in OUT_OF_RANGE.items():
         ways: list[Callable[[], Any]] = [
             partial(Settings, **{name: value}),
-            partial(tiny_service.request, "a lantern", None, None, {name: value}),
+            partial(tiny_service.request, "a lantern", None, {name: value}),
         ]
         ways.append(partial(link.read, {name: str(value)}, info))
         (told,) = {sentence(way) for way in ways}
@@ -248,29 +246,22 @@ def test_form_link_and_python_refuse_a_setting_by_one_sentence(tiny_service: Ser
             assert box.preprocess(value) == value, "Gradio leaves it to that sentence"
 
 
-def test_models(client: Client) -> None:
-    offer = client.predict(api_name="/models")
-    assert offer["default_model"] == "tiny"
-    assert [model["id"] for model in offer["models"]] == ["tiny", *REGISTRY]
-    assert (offer["models"][0]["tokens"], offer["models"][0]["max_prompt"]) == (256, 200)
-    # The server is shared: other tests may have had it load another model.
-    assert offer["loaded"][0]["id"] == "tiny" and offer["loaded"][0]["dtype"] == "float32"
+def test_model(client: Client) -> None:
+    offer = client.predict(api_name="/model")
+    model = offer["model"]
+    assert (model["id"], model["tokens"], model["max_prompt"]) == ("tiny", 256, 200)
+    assert (model["dtype"], model["unavailable_methods"]) == ("float32", [])
     assert [method["id"] for method in offer["methods"]] == list(METHODS)
-    assert len(json.dumps(offer)) < 11_000, "short enough for a language model"
-    models = {model["id"]: model for model in offer["models"]}
-    assert models["tiny"]["needs"] is models["tiny"]["unmet"] is None
-    large = models["llamagen-t2i-512"]
-    assert (large["preset"]["cfg_scale"], large["tokens"]) == (7.5, 1024)
-    assert large["needs"]["memory_bytes"] > 2**32 and large["unavailable_methods"] == []
+    assert len(json.dumps(offer)) < 3_000, "short enough for a language model"
 
 
 def test_documentation(server: str) -> None:
     """Only the API is public, and its description has a line for each parameter."""
     endpoints = httpx.get(f"{server}gradio_api/info").json()["named_endpoints"]
-    assert set(endpoints) == {"/draw", "/compare", "/models"}
+    assert set(endpoints) == {"/draw", "/compare", "/model"}
     compare = endpoints["/compare"]
     named = [p["parameter_name"] for p in compare["parameters"]]
-    assert named == ["prompt", "model", "methods", "seed", "settings", "details", "repeats"]
+    assert named == ["prompt", "methods", "seed", "settings", "details", "repeats"]
     for endpoint in (compare, endpoints["/draw"]):
         lines = endpoint["description"].splitlines()
         for parameter in endpoint["parameters"]:
@@ -286,9 +277,9 @@ def test_documentation(server: str) -> None:
 @pytest.mark.parametrize(
     ("endpoint", "status", "why"),
     [
-        ("draw", 422, "/draw has no parameter `metod`; it takes prompt, model, method, seed, set"),
-        ("models", 422, "/models has no parameter `metod`; it takes none."),
-        ("paint", 404, "There is no endpoint /paint; there are /draw, /compare, /models."),
+        ("draw", 422, "/draw has no parameter `metod`; it takes prompt, method, seed, settings."),
+        ("model", 422, "/model has no parameter `metod`; it takes none."),
+        ("paint", 404, "There is no endpoint /paint; there are /draw, /compare, /model."),
     ],
 )
 def test_a_call_of_what_is_not_there(server: str, endpoint: str, status: int, why: str) -> None:
@@ -307,7 +298,7 @@ def test_example_client(
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert files == {"vanilla.png", "eagle2.png", "record.json"}
     out = capsys.readouterr().out
-    assert out.startswith("Models: ") and "lantern-scenes" in out.splitlines()[0]
+    assert out.splitlines()[0] == "Model: tiny"
     assert "eagle2" in out and "zebra" in out
 
 
@@ -340,8 +331,8 @@ def test_javascript_example(server: str) -> None:
     done = ran(*command, "vanilla,eagle1", "3")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["models", "vanilla", "eagle1"]
-    assert "lantern-scenes" in lines[0] and "1.00x" in lines[1] and ".png" in lines[1]
+    assert [line.split(":")[0] for line in lines] == ["model", "vanilla", "eagle1"]
+    assert "tiny" in lines[0] and "1.00x" in lines[1] and ".png" in lines[1]
     bad = ran(*command, "medusa")
     assert bad.returncode != 0 and "method must be one of vanilla" in bad.stderr
 

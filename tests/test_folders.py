@@ -231,7 +231,7 @@ def test_a_model_without_its_drafter_says_so(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """In the log, on the page, in /models and /healthz: methods and reason, but no path."""
+    """In the log, on the page, in /model and /healthz: methods and reason, but no path."""
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "gradio"))
     monkeypatch.setattr(Pipeline, "prepare", lambda _: iter(()))
     monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)
@@ -239,7 +239,7 @@ def test_a_model_without_its_drafter_says_so(
     folder = of_llamagen(text_model, text_model, tmp_path / "pretrained_models")
     with served(TEXT_ID, folder=folder) as (url, page):
         health = httpx.get(f"{url}healthz").json()
-        offer = Client(url, verbose=False).predict(api_name="/models")
+        offer = Client(url, verbose=False).predict(api_name="/model")
         events = {event.name: event.fn for event in page.fns.values()}
         shown = list(events["arrive"]())[-1]
         assert events["first"]("navigate", SimpleNamespace(query_params={}))
@@ -249,8 +249,8 @@ def test_a_model_without_its_drafter_says_so(
     assert reason in shown and reason in caplog.text
     assert all(METHODS[name].label in warning for name in DRAFTING)
     assert str(tmp_path) not in warning + shown
-    told = next(one for one in offer["models"] if one["id"] == TEXT_ID)
-    assert told["unavailable_methods"] == DRAFTING
+    assert offer["model"]["id"] == TEXT_ID
+    assert offer["model"]["unavailable_methods"] == DRAFTING
 
 
 def test_a_folder_that_makes_no_sense_is_refused_at_start(

@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from published import ANOLE_ID, TEXT_ID
 from tiny import page_of
 
 from lantern_demo.decoding.methods import METHODS
@@ -18,7 +17,6 @@ from lantern_demo.scenes import SURE, worded
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.api import _models
 from lantern_demo.ui.ask import LISTED, TYPE, chosen, filled, nearest
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
 from lantern_demo.ui.components import Updates, Widgets
@@ -42,24 +40,6 @@ def demo(folder: Path) -> tuple[Service, Widgets, Form]:
 @pytest.fixture(scope="module")
 def form(demo: tuple[Service, Widgets, Form]) -> Form:
     return demo[2]
-
-
-# -- models
-
-
-def test_a_published_model_is_offered_with_what_it_needs(demo: tuple[Service, Any, Any]) -> None:
-    listed = next(one for one in _models(demo[0])()["models"] if one["id"] == ANOLE_ID)
-    assert (listed["tokens"], listed["image_size"]) == (1024, 512)
-    assert listed["unavailable_methods"] == [] and listed["needs"]["download_bytes"] > 2**33
-
-
-def test_a_stranger_starts_no_download_on_a_space(
-    demo: tuple[Service, Any, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SPACE_ID", "someone/something")
-    monkeypatch.setattr("lantern_demo.ui.service.load", lambda *_: pytest.fail("loaded"))
-    with pytest.raises(ValueError, match="cannot run here: this Space"):
-        demo[0].pipeline(TEXT_ID)
 
 
 # -- prompts
@@ -197,8 +177,8 @@ def test_a_refused_prompt_is_no_run_and_has_a_way_out(
 ) -> None:
     visitor.draws()
     w = visitor.w
-    monkeypatch.setattr(type(visitor.service), "offered", lambda _: {visitor.service.default: INFO})
-    monkeypatch.setattr(visitor.service.loaded[visitor.service.default], "info", INFO)
+    monkeypatch.setattr(visitor.service, "info", INFO)
+    monkeypatch.setattr(visitor.service.wait(), "info", INFO)
     begun, refused, offers = visitor.presses("a zebra", 10)
     assert begun[w.waits] is False and texts.NOT_DRAWN in refused[w.status]
     named = re.findall('title="([^"]+)">([^<]+)<', offers[w.offers])
@@ -248,8 +228,7 @@ def test_a_recordings_link_shows_the_recording(
     service, w, form = demo
     record = recorded_runs()[1].record
     link = query(record, Settings(**INFO.preset))
-    monkeypatch.setattr(type(service), "offered", lambda _: {"lantern-scenes": INFO})
-    monkeypatch.setattr(service, "default", "lantern-scenes")
+    monkeypatch.setattr(service, "info", INFO)
     found = from_link(service, w, form, dict(parse_qsl(link[1:])), "navigate") or {}
     assert found[w.result].record == record and w.go not in found
     changed = from_link(service, w, form, dict(parse_qsl(link[1:])) | {"seed": "99"}, "navigate")
@@ -260,7 +239,7 @@ def test_a_model_without_a_drafter_offers_the_methods_that_it_has(
     demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service, _, form = demo
-    alone = {name: None for name in METHODS if name not in ("vanilla", "sjd")}
-    monkeypatch.setattr(type(service), "unavailable", lambda *_: alone)
+    drafting = [name for name in METHODS if name not in ("vanilla", "sjd")]
+    monkeypatch.setattr(Service, "unavailable", drafting)
     found = choose(service, form)[form.methods]
     assert [value for _, value in found["choices"]] == ["vanilla", "sjd"] and found["value"]

@@ -107,7 +107,6 @@ GOOD: dict[str, st.SearchStrategy[Any]] = {
     "prompt": st.sampled_from(
         ["a red lantern", "two blue lanterns over a lake", "\u706f\u7c60", "<b>"]
     ),
-    "model": st.sampled_from(["tiny", None]),
     "methods": st.one_of(
         st.none(), st.lists(st.sampled_from(list(METHODS)), min_size=1, max_size=7)
     ),
@@ -126,7 +125,7 @@ GOOD: dict[str, st.SearchStrategy[Any]] = {
     },
 }
 BAD = st.one_of(JSON, DEEP)
-NAMED = re.compile("|".join(["prompt", "model", "methods?", "tree", "unknown setting", *KNOBS]))
+NAMED = re.compile("|".join(["prompt", "methods?", "tree", "unknown setting", *KNOBS]))
 
 
 def attempt(call: Callable[[], Any]) -> tuple[Any, str]:
@@ -142,7 +141,7 @@ def attempt(call: Callable[[], Any]) -> tuple[Any, str]:
 @st.composite
 def requests(draw: Any) -> dict[str, Any]:
     """Values of a comparison: mostly right ones, some of any kind."""
-    chosen = draw(st.lists(st.sampled_from(["model", "methods", *KNOBS]), unique=True, max_size=6))
+    chosen = draw(st.lists(st.sampled_from(["methods", *KNOBS]), unique=True, max_size=6))
     wrong = set(draw(st.lists(st.sampled_from(["prompt", *chosen]), max_size=2)))
     return {name: draw(BAD if name in wrong else GOOD[name]) for name in ["prompt", *chosen]}
 
@@ -152,9 +151,9 @@ def requests(draw: Any) -> dict[str, Any]:
 @given(requests())
 def test_requests(tiny_service: Service, values: dict[str, Any]) -> None:
     given_ = dict(values)
-    named = {name: given_.pop(name, None) for name in ("prompt", "model", "methods")}
+    named = {name: given_.pop(name, None) for name in ("prompt", "methods")}
     request, sentence = attempt(
-        lambda: tiny_service.request(named["prompt"], named["model"], named["methods"], given_)
+        lambda: tiny_service.request(named["prompt"], named["methods"], given_)
     )
     if sentence:
         assert NAMED.match(sentence), "a sentence starts with what it is about"
@@ -257,7 +256,7 @@ def post(http: httpx.Client, path: str, content: bytes) -> httpx.Response:
 
 
 PLACES = ["queue/join", "cancel", "reset", "component_server", "upload", "stream/x", "run/compare"]
-PLACES += ["call/compare", "call/v2/compare", "call/draw", "call/v2/models", "call/nothing"]
+PLACES += ["call/compare", "call/v2/compare", "call/draw", "call/v2/model", "call/nothing"]
 
 
 @fuzz(100, 0.25)

@@ -201,7 +201,7 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(
     monkeypatch.setenv("LANTERN_RUN_SECONDS", "500")
     service = Service(tiny_model, "cpu")
     methods = ["vanilla", "eagle1", "eagle2"]
-    request = service.request("a lantern", None, methods, {"tree": "small"})
+    request = service.request("a lantern", methods, {"tree": "small"})
     run, seen, clock = Pipeline.run, [], [0.0]
 
     def slow(self: Pipeline, *arguments: Any) -> Iterator[Any]:
@@ -259,9 +259,8 @@ def test_a_line_per_run(
     monkeypatch.setattr(logger, "propagate", False)
     caplog.set_level(logging.INFO, "lantern_demo")
     service = Service(tiny_model, "cpu")
-    request = service.request(
-        "a secret lantern", None, ["vanilla", "eagle1"], {"seed": 3, "tree": "small"}
-    )
+    knobs = {"seed": 3, "tree": "small"}
+    request = service.request("a secret lantern", ["vanilla", "eagle1"], knobs)
 
     def lines() -> list[str]:
         own = [record for record in caplog.records if record.name == "lantern_demo.ui.service"]

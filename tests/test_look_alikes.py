@@ -41,7 +41,7 @@ def shows(
     alikes: LookAlikes, strip: Image.Image, square: int, tokens: list[int], cell: int
 ) -> bool:
     """Whether a square of a strip is the part of a picture around a cell."""
-    (pipe,), side = alikes._service.loaded.values(), strip.height
+    pipe, side = alikes._service.wait(), strip.height
     size, (row, column) = pipe.info.image_size // pipe.info.grid, divmod(cell, pipe.info.grid)
     left, top = (column - AROUND) * size, (row - AROUND) * size
     part = pipe.images.decode(tokens).crop((left, top, left + side, top + side))

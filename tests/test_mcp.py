@@ -18,8 +18,6 @@ import pytest
 import tiny
 from PIL import Image
 
-from lantern_demo.models.registry import REGISTRY
-
 
 @pytest.fixture
 def served(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
@@ -69,9 +67,9 @@ def pictures(answer: Any) -> list[tuple[int, int]]:
 
 def test_programs_draw_by_mcp(served: str) -> None:
     tools = {tool.name: tool for tool in ask(served)}
-    assert set(tools) == {"draw", "compare", "models"}
+    assert set(tools) == {"draw", "compare", "model"}
     assert "What there is to draw here" in tools["draw"].description
-    parameters = {"prompt", "model", "method", "seed", "settings"}
+    parameters = {"prompt", "method", "seed", "settings"}
     assert set(tools["draw"].inputSchema["properties"]) == parameters
 
     asked = {"prompt": "a zebra lantern", "seed": 3, "settings": {"lanternpp_lambda": 2}}
@@ -90,6 +88,5 @@ def test_programs_draw_by_mcp(served: str) -> None:
     refused = ask(served, "draw", {"prompt": ""})
     assert refused.isError and "prompt is empty; say what to draw" in refused.content[0].text
 
-    (offer,) = ask(served, "models", {}).content
-    told = json.loads(offer.text)
-    assert [model["id"] for model in told["models"]] == ["tiny", *REGISTRY]
+    (offer,) = ask(served, "model", {}).content
+    assert json.loads(offer.text)["model"]["id"] == "tiny"

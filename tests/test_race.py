@@ -307,7 +307,7 @@ def test_a_run_that_waited_was_disturbed(waited: float | None, disturbed: bool) 
 def pressed(event: Any) -> list[dict[Any, Any]]:
     """All answers to a press of Draw with a typed prompt, on a page that shows nothing."""
     service, _, form = event.fn.args
-    preset = service.pipeline(service.default).defaults.as_dict()
+    preset = service.wait().defaults.as_dict()
     knobs, others = [preset[name] for name in form.knobs], {name: preset[name] for name in OTHERS}
     lists = ["" for _ in form.sentence.lists]
     return list(event.fn(list(DEFAULT), 3, Shown(), others, True, PROMPT, *lists, *knobs))
@@ -322,7 +322,7 @@ def test_every_method_of_a_short_race_is_previewed(
     monkeypatch.setattr("lantern_demo.ui.frames.PREVIEW_SHARE", 1e9)
     service = Service(folder, "cpu")
     committed, pictured = dict[str, int](), list[str]()
-    for item in service.frames(service.request(PROMPT, None, None, KNOBS), True):
+    for item in service.frames(service.request(PROMPT, None, KNOBS), True):
         if isinstance(item, Frame):
             committed |= {method: step.committed for method, step in item.steps.items()}
             if item.picture is not None:
@@ -337,7 +337,7 @@ def test_the_page_says_that_the_methods_did_not_race(
 ) -> None:
     monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
     service, w, event = page_of(folder, draw)
-    failing_when_crowded(monkeypatch, service.pipeline(service.default), 2)
+    failing_when_crowded(monkeypatch, service.wait(), 2)
     told = [answer[w.status] for answer in pressed(event) if isinstance(answer.get(w.status), str)]
     assert not any("race" in state for state in told[:-1])
     assert f"one after the other, not as a race: {pipeline.CROWDED}." in told[-1]
@@ -402,7 +402,7 @@ def test_one_thread_computes_whichever_asks(
 
     monkeypatch.setattr(Pipeline, "run", recorded)
     service = Service(tiny_model, "cpu")
-    request = service.request("a lantern", None, ["vanilla", "eagle1"], {"seed": 3})
+    request = service.request("a lantern", ["vanilla", "eagle1"], {"seed": 3})
     frames = service.frames(request, True)
     found = []
     for _ in range(100):  # as Gradio does: every item is asked for from another thread

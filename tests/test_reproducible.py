@@ -70,18 +70,18 @@ def test_after_requests_that_were_refused_left_or_broken(
 ) -> None:
     service = Service(folder, "cpu")
     with pytest.raises(ValueError, match="seed"):
-        service.request(PROMPT, None, None, {"seed": -1})
-    left = service.frames(service.request("a lantern", None, None, SETTINGS[1]), True)
+        service.request(PROMPT, None, {"seed": -1})
+    left = service.frames(service.request("a lantern", None, SETTINGS[1]), True)
     while not next(left).steps:
         pass
     left.close()
-    pipe = service.pipeline("tiny")
+    pipe = service.wait()
     head = pipe.target.head
     with monkeypatch.context() as patch:
         patch.setattr(pipe.target, "head", lambda hidden: head(hidden) * float("nan"))
-        frames = service.frames(service.request(PROMPT, None, None, SETTINGS[0]), True)
+        frames = service.frames(service.request(PROMPT, None, SETTINGS[0]), True)
         assert not any(isinstance(item, Result) for item in frames)
-    request = service.request(PROMPT, None, ["eagle2", "lantern++"], SETTINGS[0])
+    request = service.request(PROMPT, ["eagle2", "lantern++"], SETTINGS[0])
     found = {
         item.method: item.tokens
         for item in service.frames(request, True)

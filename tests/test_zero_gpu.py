@@ -41,8 +41,4 @@ def test_a_space_and_its_visitors(tiny_model: Path, tmp_path: Path) -> None:
     assert all("quota" in answer for answer in space["answers"]), space["answers"]
     five, one = (asked["seconds"] / space["factor"] for asked in space["asked"])
     assert 5 < one < five and five * DEAREST <= MOST, "a first click leaves a visitor most of a day"
-    assert all(
-        "runs only the model that it was started with" in answer for answer in space["other"]
-    ), space["other"]
-    assert space["loaded"] == 1 and space["asked_for_others"] == 0
     assert space["told_of_leaving"]

@@ -192,16 +192,10 @@ def main(model: Path, scratch: Path) -> dict[str, Any]:
         "opened": opens(url),
         "asked_for_opening": len(lender.asked),
         "state": page.lantern_service.state,
-        "device": str(page.lantern_service.pipeline(page.lantern_service.default).device),
+        "device": str(page.lantern_service.wait().device),
         "answers": [asks(url, "one"), asks(url, "two", methods=["vanilla"])],
         "asked": list(lender.asked),
         "factor": spaces.zero.config.get_config()["duration_factor"],
-        "other": [
-            asks(url, "one", model="lantern-scenes"),
-            asks(url, "one", model="llamagen-t2i-256"),
-        ],
-        "asked_for_others": len(lender.asked) - 2,
-        "loaded": len(page.lantern_service.loaded),
         "told_of_leaving": hangs_up(url, PATIENT, lender),
     }
     page.close(verbose=False)

@@ -1,4 +1,4 @@
-"""The public API: /draw, /compare and /models.
+"""The public API: /draw, /compare and /model.
 
 Gradio documents each from its signature and docstring.
 """
@@ -20,7 +20,6 @@ import gradio as gr
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, default_method
 from lantern_demo.models.device import device_name
-from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.record import summary_of
 from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import KNOBS, MOST_REPEATS, ON_THE_FORM, repeats_of
@@ -33,6 +32,9 @@ from lantern_demo.ui.service import Service
 
 # The numbers that /draw returns, by their names in the run record.
 NUMBERS = ("method", "decode_seconds", "steps", "mean_accepted_length", "changed")
+# What /model tells of the model and of a method.
+DESCRIBED = ("id", "description", "image_size", "tokens", "max_prompt")
+OF_A_METHOD = ("id", "label", "lossless", "summary", "default")
 # The parts of a method's entry that grow with its tokens.
 DETAILS = ("events", "token_ids", "accepted_lengths")
 
@@ -40,7 +42,6 @@ DETAILS = ("events", "token_ids", "accepted_lengths")
 def _draw(service: Service) -> Callable[..., Any]:
     def draw(
         prompt: str = "",  # a call without one is refused by the sentence for an empty one
-        model: str | None = None,
         method: str | None = None,
         seed: int | None = None,
         settings: dict[str, Any] | None = None,
@@ -51,9 +52,7 @@ def _draw(service: Service) -> Callable[..., Any]:
 
         Args:
             prompt: What to draw. Required.
-            model: A model id of /models; by default the model that the server was started with.
-            method: A method id of /models; by default LANTERN++, or SJD for a model without a
-                drafter.
+            method: A method id of /model; by default LANTERN++, or SJD where the model has no drafter.
             seed: {seed}
             settings: Other settings by name; those left out keep the model's preset: {others}.
 
@@ -65,8 +64,8 @@ def _draw(service: Service) -> Callable[..., Any]:
                 drawn where it is another, else null, and warning: why the picture does not show all
                 of the prompt, else null.
         """
-        chosen = method_for(service, model, method)
-        with closing(answers(service, prompt, model, [chosen], seed, settings)) as found:
+        chosen = default_method(service.unavailable) if method is None else method
+        with closing(answers(service, prompt, [chosen], seed, settings)) as found:
             for pictures, record in found:
                 if "progress" in record:
                     yield None, record
@@ -78,7 +77,7 @@ def _draw(service: Service) -> Callable[..., Any]:
                 numbers |= {name: record[name] for name in noted if name in record}
                 yield pictures.get(chosen), numbers
 
-    info = service.offered()[service.default]
+    info = service.info
     prompts = "; ".join(prompt for prompt, _ in texts.EXAMPLES[:2])
     can_draw = f"What there is to draw here: {info.description} Prompts that suit it: {prompts}."
     return _documented(draw, service, can_draw=can_draw)
@@ -87,7 +86,6 @@ def _draw(service: Service) -> Callable[..., Any]:
 def _compare(service: Service) -> Callable[..., Any]:
     def compare(
         prompt: str = "",
-        model: str | None = None,
         methods: list[str] | None = None,
         seed: int | None = None,
         settings: dict[str, Any] | None = None,
@@ -103,8 +101,7 @@ def _compare(service: Service) -> Callable[..., Any]:
 
         Args:
             prompt: What to draw. Required.
-            model: A model id of /models; by default the model that the server was started with.
-            methods: Method ids of /models, always run in the order of its list; by default those
+            methods: Method ids of /model, always run in the order of its list; by default those
                 marked default there.
             seed: {seed}
             settings: Other settings by name; those left out keep the model's preset: {others}.
@@ -127,7 +124,7 @@ def _compare(service: Service) -> Callable[..., Any]:
             raise gr.Error("details must be true or false", print_exception=False)
         by_mcp = _by_mcp(caller)
         whole = not by_mcp if details is None else details
-        found = answers(service, prompt, model, methods, seed, settings, repeats, by_mcp)
+        found = answers(service, prompt, methods, seed, settings, repeats, by_mcp)
         # else Python 3.12 leaves the run open, and the device occupied, when a client has left
         with closing(found):
             for pictures, record in found:
@@ -154,7 +151,7 @@ def _brief(record: dict[str, Any]) -> dict[str, Any]:
 
 def _told(service: Service, name: str) -> str:
     """Return the help of a setting, with the default of the server's own model."""
-    preset = Settings(**service.offered()[service.default].preset)
+    preset = Settings(**service.info.preset)
     return KNOBS[name].told(getattr(preset, name))
 
 
@@ -174,54 +171,28 @@ def _documented(endpoint: Callable[..., Any], service: Service, **words: str) ->
     return endpoint
 
 
-def _offered(service: Service, info: ModelInfo) -> dict[str, Any]:
-    needs = info.published and info.published.needs
-    return {
-        "id": info.id,
-        "description": info.description,
-        "image_size": info.image_size,
-        "tokens": info.tokens,
-        "max_prompt": info.max_prompt,
-        "preset": dict(info.preset),
-        "needs": needs and {"download_bytes": needs.download, "memory_bytes": needs.memory},
-        "unmet": service.unmet(info),
-        "unavailable_methods": service.unavailable(info),
-    }
-
-
-def _models(service: Service) -> Callable[..., Any]:
-    def models() -> dict:
-        """List the models on offer, the loaded ones, and the methods.
+def _model(service: Service) -> Callable[..., Any]:
+    def model() -> dict:
+        """Describe the model that the server draws with, and the methods.
 
         Returns:
-            offer: Models with sizes, preset changes, requirements, missing methods, and the reason
-                where one cannot run here; the loaded ones with device and number format; methods.
+            offer: `model` with sizes, preset, missing methods and, once it is loaded, device, number
+                format and threads; `methods`; and a `warning`, else null.
         """
-        return {
-            "default_model": service.default,
-            "warning": service.warning,
-            "models": [_offered(service, info) for info in service.offered().values()],
-            "loaded": [
-                {
-                    "id": pipe.info.id,
-                    "device": device_name(pipe.device),
-                    "dtype": pipe.dtype,
-                    "products": pipe.products,
-                    "threads": pipe.threads.count,
-                    "threads_reason": pipe.threads.reason,
-                }
-                for pipe in list(service.loaded.values())  # another may be loaded meanwhile
-            ],
-            "methods": [
-                {
-                    name: getattr(method, name)
-                    for name in ("id", "label", "lossless", "summary", "default")
-                }
-                for method in METHODS.values()
-            ],
-        }
+        info, pipe = service.info, service.loaded
+        told = {name: getattr(info, name) for name in DESCRIBED}
+        told |= {"preset": dict(info.preset), "unavailable_methods": service.unavailable}
+        if pipe is not None:
+            threads = pipe.threads
+            told |= {"device": device_name(pipe.device), "dtype": pipe.dtype}
+            told |= {"products": pipe.products, "threads": threads.count}
+            told |= {"threads_reason": threads.reason}
+        methods = [
+            {name: getattr(method, name) for name in OF_A_METHOD} for method in METHODS.values()
+        ]
+        return {"warning": service.warning, "model": told, "methods": methods}
 
-    return _documented(models, service)
+    return _documented(model, service)
 
 
 def add_endpoints(service: Service) -> None:
@@ -229,24 +200,15 @@ def add_endpoints(service: Service) -> None:
     for endpoint, queue in (
         (_draw(service), ON_DEVICE),
         (_compare(service), ON_DEVICE),
-        (_models(service), {"concurrency_limit": None}),
+        (_model(service), {"concurrency_limit": None}),
     ):
         # Without this description the documentation would lack these sentences.
         gr.api(endpoint, api_description=inspect.getdoc(endpoint), **queue)
 
 
-def method_for(service: Service, model: Any, method: Any) -> Any:
-    """Return a call's method: the given one, else LANTERN++, or SJD for a model without a drafter."""
-    if method is not None:
-        return method
-    info = service.offered().get(service.default if model is None else str(model))
-    return default_method({} if info is None else service.unavailable(info))
-
-
 def answers(
     service: Service,
     prompt: Any,
-    model: Any,
     methods: Any,
     seed: Any = None,
     settings: Any = None,
@@ -262,7 +224,7 @@ def answers(
         if seed is not None and given.get("seed") is not None:
             raise ValueError("seed is given twice; it must be a parameter or in settings, not both")
         given = given if seed is None else {**given, "seed": seed}
-        request = service.request(prompt, model, methods, given)
+        request = service.request(prompt, methods, given)
         races = 1 if repeats is None else repeats_of(repeats)
     except ValueError as error:
         raise gr.Error(str(error), print_exception=False) from None

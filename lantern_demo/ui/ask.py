@@ -165,7 +165,7 @@ def prompt_of(s: Sentence, typing: bool, prompt: Any, lists: tuple[Any, ...]) ->
 def wire_prompt(service: Service, s: Sentence, offers: gr.HTML) -> None:
     """Wire the lists, the line of text, Surprise, and the prompts that a refusal offers."""
     lists = list(s.lists.values())
-    info = service.offered()[service.default]
+    info = service.info
     for part in (THING, PLACE):
         picked = s.lists[part].select(partial(chosen, s, info), lists, s.all(), **AT_ONCE)
         picked.then(None, js=TO_THE_TEXT, **QUIET)

@@ -73,7 +73,6 @@ def draw(
     A new prompt of a thing gets the thing's own, unless the visitor has set another.
     """
     yield {w.waits: False, w.offers: ""}
-    model = service.default
     written, values = prompt_and_settings(form, fields)
     refused: list[NotDrawn] = []
 
@@ -83,18 +82,18 @@ def draw(
         try:
             own = secrets.randbelow(NEW_SEEDS) if seed is None else seed_of(seed)  # left empty
             given = {"seed": own, **others, **values}
-            request = service.request(written, model, methods, given)
+            request = service.request(written, methods, given)
         except NotDrawn as error:
             refused.append(error)
             raise
-        done = completed(service.offered()[model], request.prompt)
+        done = completed(service.info, request.prompt)
         if done.seed is not None and request.seed == _seed_of(result) and _is_new(request, result):
             request = request.with_seed(done.seed)
         return request
 
-    request = yield from asked(service, w.status, model, make)
+    request = yield from asked(service, w.status, make)
     if refused:
-        yield {w.offers: offers_of(service.offered()[model], refused[0].prompts)}
+        yield {w.offers: offers_of(service.info, refused[0].prompts)}
     if request is None:
         return
     anew = _repeats(request, result)
@@ -144,7 +143,7 @@ def again(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterato
         yield {told: status_html(texts.NOTHING_TO_REPEAT, "error")}
         return
     make = partial(_same, service, record)
-    request = yield from asked(service, told, record["model"]["id"], make)
+    request = yield from asked(service, told, make)
     if request is None:
         return
     for updates in _shown(service, w, request, record):
@@ -223,15 +222,13 @@ def _shown(
     anew: bool = False,
 ) -> Iterator[Updates]:
     """Run a request. `expected` is a record to compare the tokens with; `anew`: the seed is new."""
-    total = service.offered()[request.model].tokens
+    total = service.info.tokens
     shown = Shown(
         {method: Lane(method, "waiting", total) for method in request.methods}, request=request
     )
     yield {
         w.status: status_html(texts.starting(request.seed, anew), "busy"),
-        w.stage: _live(
-            shown, link=query_of(request, Settings(**service.offered()[request.model].preset))
-        ),
+        w.stage: _live(shown, link=query_of(request, Settings(**service.info.preset))),
         w.shown: shown,
     }
     try:
@@ -407,9 +404,7 @@ def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterat
         words = texts.NOTHING_TO_REPEAT if record is None else texts.NO_VANILLA
         yield {told: status_html(words, "error")}
         return
-    request = yield from asked(
-        service, told, record["model"]["id"], partial(_same, service, record)
-    )
+    request = yield from asked(service, told, partial(_same, service, record))
     if request is None:
         return
     races: list[dict[str, float]] = []
@@ -428,4 +423,4 @@ def _same(service: Service, record: dict[str, Any]) -> Request:
     order = record["order"]
     trees = {method: record["methods"][method]["tree_settings"] for method in order}
     model = record["model"]["id"]
-    return service.request(record["prompt"], model, order, record["settings"], trees)
+    return service.request(record["prompt"], order, record["settings"], trees, model)

@@ -24,7 +24,14 @@ from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
 from lantern_demo.ui.run_state import Shown
-from lantern_demo.ui.run_view import lane_view, picture_of, results_view, table, table_html
+from lantern_demo.ui.run_view import (
+    lane_view,
+    picture_of,
+    preset_of,
+    results_view,
+    table,
+    table_html,
+)
 from lantern_demo.ui.service import Service
 
 Made = TypeVar("Made")
@@ -182,8 +189,8 @@ def results_of(
     view = results_view(record, shown.pictures, source, shown.run)
     view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
     view["files"] = shown.files
-    model, offered = record["model"]["id"], service.offered()
-    preset = Settings(**offered[model].preset) if model in offered else Settings()
+    model, info = record["model"]["id"], service.info
+    preset = Settings(**info.preset) if model == info.id else preset_of(model)
     view |= {"link": query(record, preset), "own": own}
     images = {method: picture_of(address) for method, address in shown.pictures.items()}
     with scratch() as folder:
@@ -218,17 +225,16 @@ def outcomes(
 
 
 def asked(
-    service: Service, told: gr.HTML, model: Any, make: Callable[[], Made]
+    service: Service, told: gr.HTML, make: Callable[[], Made]
 ) -> Generator[Updates, None, Made | None]:
-    """Report the loading of a model, if it must be loaded, and make requests.
+    """Report that the model is being loaded, if it still is, and make requests.
 
     Return the result, or None after showing a refusal.
     """
     try:
-        if service.must_load(model):
-            info = service.offered()[model]
-            fetched = info.published is not None and service.folder_of(model) is None
-            yield {told: status_html(texts.loading(info.title, fetched), "busy")}
+        if service.state == "loading":
+            fetched = service.info.published is not None and service.folder is None
+            yield {told: status_html(texts.loading(service.info.title, fetched), "busy")}
         return make()
     except NotDrawn:  # its sentence names what the page has buttons for
         words = texts.NOT_DRAWN

@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
-from lantern_demo.models.registry import PAPER, ModelInfo
+from lantern_demo.models.registry import PAPER
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, ON_THE_FORM
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
@@ -49,12 +49,12 @@ def choose(
     settings: Settings | None = None,
 ) -> Updates:
     """Fill in the form, with the model's preset and default methods unless given others."""
-    info = service.offered()[service.default]
-    usable = usable_methods(service, info)
+    info = service.info
+    usable = usable_methods(service)
     boxes = [(method.label, method.id) for method in usable]
     return {
         **filled(form.sentence, info, texts.EXAMPLES[0][0] if prompt is None else prompt),
-        form.methods: gr.update(choices=boxes, value=chosen_methods(service, info, methods)),
+        form.methods: gr.update(choices=boxes, value=chosen_methods(service, methods)),
         **_values(form.knobs, form.others, settings or Settings(**info.preset)),
     }
 
@@ -67,13 +67,13 @@ def _values(knobs: dict[str, Any], others: gr.State, settings: Settings) -> Upda
     }
 
 
-def usable_methods(service: Service, info: ModelInfo) -> list[Method]:
-    return [method for method in METHODS.values() if method.id not in service.unavailable(info)]
+def usable_methods(service: Service) -> list[Method]:
+    return [method for method in METHODS.values() if method.id not in service.unavailable]
 
 
-def chosen_methods(service: Service, info: ModelInfo, methods: list[str] | None) -> list[str]:
-    """Return which of these methods a model can be decoded with; its default ones for None."""
-    usable = usable_methods(service, info)
+def chosen_methods(service: Service, methods: list[str] | None) -> list[str]:
+    """Return which of these methods the model can be decoded with; its default ones for None."""
+    usable = usable_methods(service)
     if methods is None:
         return default_methods(usable)
     return [method.id for method in usable if method.id in methods]
@@ -81,7 +81,7 @@ def chosen_methods(service: Service, info: ModelInfo, methods: list[str] | None)
 
 def add_settings(service: Service, sentence: Sentence) -> Form:
     """Add the settings. Return them with the prompt's fields."""
-    info = service.offered()[service.default]
+    info = service.info
     defaults = Settings(**info.preset)
     methods = gr.CheckboxGroup(
         [(method.label, method.id) for method in METHODS.values()],
@@ -117,7 +117,7 @@ def add_settings(service: Service, sentence: Sentence) -> Form:
 
 def reset(service: Service, told: gr.HTML, knobs: dict[str, Any], others: gr.State) -> Updates:
     """Set the settings to the model's preset, and report it."""
-    info = service.offered()[service.default]
+    info = service.info
     words = texts.RESET_TO.format(title=info.title)
     return {told: status_html(words), **_values(knobs, others, Settings(**info.preset))}
 
@@ -127,11 +127,11 @@ def published(service: Service, told: gr.HTML, knobs: dict[str, Any], others: gr
 
     No k exceeds the model's codebook.
     """
-    pipe = service.loaded.get(service.default)
+    pipe = service.loaded
     most = MAX_LANTERN_K if pipe is None else len(pipe.networks.tokenizer.codebook) - 1
     values = PAPER | {name: min(PAPER[name], most) for name in ("lantern_k", "lanternpp_k")}
     values |= {"tree": "paper", "noise": "independent", "neighbours": "raw"}
-    info = service.offered()[service.default]
+    info = service.info
     words = texts.PAPER_TOLD + ("" if service.on_gpu else f" {texts.PAPER_SLOW}")
     settings = Settings(**info.preset).with_changes(**values)
     return {told: status_html(words), **_values(knobs, others, settings)}

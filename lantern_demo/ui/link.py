@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import drawn_with, trees_of
-from lantern_demo.settings.knobs import KNOBS, shown
+from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings, methods_of
 
 LONGEST = 40  # characters of a number
@@ -79,8 +79,7 @@ def read(parameters: Mapping[str, str], info: ModelInfo) -> Asked | None:
     if not given:
         return None
     model, prompt = given.pop("model", info.id), given.pop("prompt", None)
-    if model != info.id:
-        raise ValueError(f"model must be {info.id}, which this page draws with, got {shown(model)}")
+    info.check_id(model)
     if prompt is not None:
         info.check_length(prompt)
     methods = given.pop("methods", None)

@@ -84,7 +84,7 @@ class LookAlikes:
     def _checked(self, asked: Any) -> Looked:
         if not isinstance(asked, dict):
             raise ValueError("the step must be an object")
-        pipe = self._service.loaded.get(str(asked.get("model")))
+        pipe = self._service.pipe_of(asked.get("model"))
         if pipe is None:
             raise ValueError(texts.LOOK_NOT_LOADED)
         codes, places = len(pipe.networks.tokenizer.codebook), pipe.info.tokens

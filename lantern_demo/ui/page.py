@@ -93,7 +93,7 @@ def build(
         gr.HTML(texts.HEADLINE, elem_id="headline")
         gr.HTML(texts.INTRODUCTION, elem_id="intro")
         with gr.Row(elem_id="ask"):
-            sentence = add_sentence(service.offered()[service.default])
+            sentence = add_sentence(service.info)
             wide: dict[str, Any] = {"min_width": 110, "scale": 0}
             draw_button = gr.Button(texts.DRAW, variant="primary", elem_id="draw", **wide)
             stop_button = gr.Button(
@@ -332,8 +332,7 @@ def _wire_arrival(
         if linked is not None:
             return linked
         updates = show_first(service, w)
-        info = service.offered()[service.default]
-        if service.unavailable(info):
+        if service.unavailable:
             updates |= choose(service, form)
         return updates
 

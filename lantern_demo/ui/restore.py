@@ -81,7 +81,7 @@ def from_link(
 
     After a reload nothing is drawn: the visitor hears that a run that went on was stopped.
     """
-    info = service.offered()[service.default]
+    info = service.info
     try:
         asked = link.read(parameters, info)
     except ValueError as error:
@@ -93,7 +93,7 @@ def from_link(
         return {**show_first(service, w), w.status: status_html(texts.OLD_LINK)}
     if (example := _example_of(asked)) is not None:
         return show_run(service, w, form, Shown(), [], example)
-    waiting = {w.stage: not_drawn(chosen_methods(service, info, asked.methods), info.tokens)}
+    waiting = {w.stage: not_drawn(chosen_methods(service, asked.methods), info.tokens)}
     try:
         completed(info, asked.prompt or USUAL)
     except NotDrawn:  # Draw says so, beside the example
@@ -131,7 +131,7 @@ def _presented(
 
 def _filled(service: Service, form: Form, record: dict[str, Any]) -> Updates:
     """Return the form's updates for a recorded run; none if its model is not the page's."""
-    if record["model"]["id"] != service.default:
+    if record["model"]["id"] != service.info.id:
         return {}
     settings = Settings(**record["settings"])
     filled = choose(service, form, record["prompt"], record["order"], settings)

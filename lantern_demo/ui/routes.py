@@ -30,7 +30,7 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
         body: dict[str, Any] = {
             "status": service.state,
             "ready": service.state == "ready",
-            "model": service.default,
+            "model": service.info.id,
             "running": service.busy,
             "version": lantern_demo.__version__,
         }

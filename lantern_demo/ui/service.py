@@ -1,4 +1,4 @@
-"""The loaded models and the runs on the device.
+"""The model that the program serves, and the runs on the device.
 
 On ZeroGPU a run is another process, so the arguments and items of `_frames` can be pickled.
 """
@@ -23,15 +23,12 @@ import spaces
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.checkpoints import files_folder, no_drafter, requirements_unmet
+from lantern_demo.models.checkpoints import files_folder, no_drafter
 from lantern_demo.models.device import pick_device, pick_threads, unused_gpu
-from lantern_demo.models.families import dtype_of
-from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.runs.load import info_of, load
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import MethodFailed, Result
-from lantern_demo.settings.knobs import shown
 from lantern_demo.ui import texts
 from lantern_demo.ui.frames import Frame, Frames
 from lantern_demo.ui.log import of_prompt
@@ -53,7 +50,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Service:
-    """Loads models once and runs comparisons on them."""
+    """Loads one model, and runs comparisons on it."""
 
     def __init__(
         self,
@@ -67,51 +64,36 @@ class Service:
         `folder` may have the files of a published one. Raise ValueError for an unknown model or
         device, an invalid number of threads, and for a folder that is none or not needed.
         """
-        self._device, self._threads, self._loading = device, threads, threading.Lock()
+        self._device, self._threads = device, threads
         self.run_seconds = run_seconds()
-        self._first_info = info_of(model)
-        self._folder = files_folder(self._first_info, folder)
-        self.default = self._first_info.id
+        self.info = info_of(model)
+        self.folder = files_folder(self.info, folder)
         pick_threads(threads, pick_device(device), small=True)  # refused before the page is there
         self.unused_gpu = unused_gpu() if device == "auto" else None
-        self.loaded: dict[str, Pipeline] = {}  # by id
-        self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
+        self._seconds = 0.0  # the longest that a method's run has taken
         self.last_seconds = 0.0  # that the last finished comparison kept the device
         # On a CPU every thread that computes keeps a pool of helpers. With more helpers than cores
         # OpenMP lets them sleep between operations: steps took 1.9 times as long. So one thread
         # does all timed work, and no other long-lived thread computes.
         self._worker, self._turn = ThreadPoolExecutor(1, "device"), threading.Lock()
-        self._first: Future[None] = Future()
+        self._pipe: Future[Pipeline] = Future()
         if on_zero_gpu():
             # Until the page is launched, `spaces` emulates CUDA only in the thread that imported
             # it.
-            self._load_first(model)
+            self._load(model)
         else:
             # A thread that ends with the load, for the reason given above.
-            threading.Thread(
-                target=self._load_first, args=(model,), name="load", daemon=True
-            ).start()
+            loading = threading.Thread(target=self._load, args=(model,), name="load", daemon=True)
+            loading.start()
         # A no-op except on ZeroGPU, where one lease of the device spans all methods of a
         # comparison.
         self._leased = spaces.GPU(duration=self._lease)(self._frames)
 
-    def _load_first(self, model: str | Path) -> None:
+    def _load(self, model: str | Path) -> None:
+        """Load the model, and choose trees and warm up before a visitor waits for it."""
         try:
-            self._load(model, self.default)
-        except ValueError as error:  # `wait` raises it
-            self._first.set_exception(error)
-        else:
-            self._first.set_result(None)
-
-    def _load(self, model: str | Path, name: str) -> None:
-        """Load a model, and choose trees and warm up before a visitor waits for it.
-
-        Raise ValueError with a sentence.
-        """
-        try:
-            pipe = load(model, self._device, folder=self.folder_of(name), threads=self._threads)
-            if name == self.default:
-                self._first_info = pipe.info
+            pipe = load(model, self._device, folder=self.folder, threads=self._threads)
+            self.info = pipe.info
             if not on_zero_gpu():  # a device that is only lent for runs is not there yet
                 with self._turn:
                     self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
@@ -120,34 +102,40 @@ class Service:
             # half a second, in the middle of one of the first races.
             gc.collect()
             gc.freeze()
-            self.loaded[name] = pipe
-        except ValueError:
-            raise
-        except BaseException as error:  # such as too little memory; the loaded models go on
-            _LOG.exception("model %s could not be loaded", name)
-            raise ValueError(texts.load_failed(name, error)) from error
+        except ValueError as error:
+            self._pipe.set_exception(error)
+        except BaseException as error:  # such as too little memory
+            _LOG.exception("model %s could not be loaded", self.info.id)
+            self._pipe.set_exception(ValueError(texts.load_failed(self.info.id, error)))
+        else:
+            self._pipe.set_result(pipe)
 
-    def wait(self) -> None:
-        """Wait until the model that the program was started with is loaded and prepared.
+    def wait(self) -> Pipeline:
+        """Wait until the model is loaded and prepared, and return it.
 
         Raise ValueError, as `load` does, if it cannot be.
         """
-        self._first.result()
+        return self._pipe.result()
+
+    @property
+    def loaded(self) -> Pipeline | None:
+        """Return the loaded model, or None before that and after a fault."""
+        return self.wait() if self.state == "ready" else None
 
     @property
     def state(self) -> Literal["loading", "ready", "failed"]:
-        """Return the state of the program's first model."""
-        if not self._first.done():
+        """Return the state of the model."""
+        if not self._pipe.done():
             return "loading"
-        return "failed" if self._first.exception() else "ready"
+        return "failed" if self._pipe.exception() else "ready"
 
     @property
     def warning(self) -> str | None:
-        """Return the faults in sentences for page, /models and /healthz, or None.
+        """Return the faults in sentences for page, /model and /healthz, or None.
 
-        That is an unused GPU, or a first model whose folder has no drafter.
+        That is an unused GPU, or a model whose folder has no drafter.
         """
-        missing = self.no_drafter(self._first_info)
+        missing = no_drafter(self.info, self.folder)
         told = [self.unused_gpu, missing and texts.without_drafter(missing)]
         return " ".join(filter(None, told)) or None
 
@@ -161,82 +149,29 @@ class Service:
         """Return whether something runs on the device."""
         return self._turn.locked()
 
-    def offered(self) -> dict[str, ModelInfo]:
-        """Return the models by id, the program's first model first."""
-        return {
-            self.default: self._first_info,
-            **{name: info for name, info in REGISTRY.items() if name != self.default},
-        }
-
-    def pipeline(self, model: Any) -> Pipeline:
-        """Return the pipeline of a model, loaded at its first request.
-
-        Raise ValueError with the value and the allowed ones.
-        """
-        if not isinstance(model, str) or model not in self.offered():
-            raise ValueError(
-                f"model must be one of {', '.join(self.offered())}, got {shown(model)}"
-            )
-        if model == self.default:
-            self.wait()
-        if model in self.loaded:
-            return self.loaded[model]  # without a wait for another model that is being loaded
-        reason = self.unmet(self.offered()[model])
-        if reason:
-            raise ValueError(f"{model} cannot run here: {reason}")
-        with self._loading:
-            if model not in self.loaded:
-                # it ends with the load, and its helpers too: see `__init__`
-                with ThreadPoolExecutor(1) as thread:
-                    thread.submit(self._load, model, model).result()
-            return self.loaded[model]
-
-    def must_load(self, model: Any) -> bool:
-        """Return whether a model on offer still has to be loaded."""
-        return isinstance(model, str) and model in self.offered() and model not in self.loaded
-
-    def unmet(self, info: ModelInfo) -> str | None:
-        """Return why a model cannot be loaded here, or None; None also for a loaded one."""
-        if info.id in self.loaded or info.id == self.default:
-            return None
-        # On ZeroGPU a model must be loaded before the page is launched, even one that ships with
-        # the code.
-        if on_zero_gpu() or (on_space() and info.published is not None):
-            return (
-                "this Space runs only the model that it was started with; run the code on "
-                "a machine of your own for this one"
-            )
-        device = pick_device(self._device)
-        return requirements_unmet(info, device, dtype_of(info, "auto", device))
-
-    def no_drafter(self, info: ModelInfo) -> str | None:
-        """Return why a model has no drafter here, or None."""
-        return no_drafter(info, self.folder_of(info.id))
-
-    def unavailable(self, info: ModelInfo) -> list[str]:
-        """Return the ids of the methods that a model cannot be decoded with."""
-        if self.no_drafter(info) is None:
+    @property
+    def unavailable(self) -> list[str]:
+        """Return the ids of the methods that the model cannot be decoded with."""
+        if no_drafter(self.info, self.folder) is None:
             return []
         return [method.id for method in METHODS.values() if method.needs_drafter]
-
-    def folder_of(self, name: str) -> Path | None:
-        """Return the local folder with a model's files, which only the first model may have."""
-        return self._folder if name == self.default else None
 
     def request(
         self,
         prompt: Any,
-        model: Any,
         methods: Any,
         knobs: dict[str, Any],
         trees: dict[str, dict[str, Any]] | None = None,
+        model: str | None = None,
     ) -> Request:
         """Check a comparison's values; None stands for the default.
 
-        Raise ValueError with a sentence for a value that is not allowed.
+        `model` is that of a record. Raise ValueError with a sentence for a value that is not
+        allowed, and for another model than this one.
         """
-        pipe = self.pipeline(self.default if model is None else model)
-        return pipe.request(
+        if model is not None:
+            self.info.check_id(model)
+        return self.wait().request(
             prompt,
             methods,
             trees,
@@ -258,7 +193,7 @@ class Service:
             try:
                 while (item := self._compute(next, frames, None)) is not None:
                     if isinstance(item, Result):
-                        self._note(request.model, item)
+                        self._seconds = max(self._seconds, sum(item.seconds.values()))
                         outcomes[item.method] = f"{item.decode_seconds:.2f} s"
                     elif isinstance(item, MethodFailed):
                         outcomes[item.method] = f"failed ({item.message})"
@@ -268,9 +203,13 @@ class Service:
                 self._compute(frames.close)
                 _log(request, outcomes, perf_counter() - start)
 
+    def pipe_of(self, model: Any) -> Pipeline | None:
+        """Return the model if it is loaded and has this id: a recording may be of another."""
+        return self.loaded if model == self.info.id else None
+
     def palette(self, model: str) -> bytes | None:
         """Return the colours of a model's tokens, three bytes each, or None if it is not loaded."""
-        pipe = self.loaded.get(model)
+        pipe = self.pipe_of(model)
         # On ZeroGPU only a run can decode: here only colours that came with the model are known.
         if pipe is None or (on_zero_gpu() and pipe.networks.palette is None):
             return None
@@ -297,7 +236,7 @@ class Service:
         return self._worker.submit(copy_context().run, call, *args).result()
 
     def _frames(self, request: Request, previews: bool) -> Iterator[Item]:
-        pipe = self.loaded[request.model]
+        pipe = self.wait()
         seconds = self.run_seconds
         if on_zero_gpu():
             # It takes its device back without notice; the finished pictures should be sent by then.
@@ -317,11 +256,6 @@ class Service:
                 if frames.due:
                     yield frames.take(method if event is None else None)
 
-    def _note(self, model: str, done: Result) -> None:
-        """Keep a run's duration, here, since the leased process forgets."""
-        took = sum(done.seconds.values())
-        self._seconds[model] = max(took, self._seconds.get(model, 0.0))
-
     def _lease(self, request: Request, previews: bool) -> int:
         """Return the seconds of a shared GPU to request.
 
@@ -330,10 +264,9 @@ class Service:
         since each is warmed up. Unused seconds are given back, but a visitor with less than 1.5
         times as much left is refused.
         """
-        took, info = self._seconds.get(request.model), self.offered()[request.model]
-        small = info.published is None
-        estimate = 2.0 if small else 2 + 0.006 * info.tokens
-        per_method = estimate if took is None else 1 + 2 * took
+        small = self.info.published is None
+        estimate = 2.0 if small else 2 + 0.006 * self.info.tokens
+        per_method = 1 + 2 * self._seconds if self._seconds else estimate
         return min(
             MOST_LEASED,
             (SMALL_STARTS if small else LARGE_STARTS) + round(per_method * len(request.methods)),

@@ -382,8 +382,8 @@ def internal_error(error: BaseException) -> str:
 
 def load_failed(model: str, error: BaseException) -> str:
     return (
-        f"model {model} could not be loaded: {sentence(error)} Other models still work; "
-        "choose one of them, or try again later."
+        f"model {model} could not be loaded: {sentence(error)} "
+        "Mend that, and start the program anew."
     )
 
 

@@ -70,9 +70,9 @@ def compare_twins(
     settings, trees = twin_settings(record, method)
 
     def make() -> Request:
-        return service.request(record["prompt"], model, [method], settings, trees)
+        return service.request(record["prompt"], [method], settings, trees, model)
 
-    request = yield from asked(service, t.told, model, make)
+    request = yield from asked(service, t.told, make)
     if request is None:
         return
     found = yield from outcomes(service, t.told, request)
