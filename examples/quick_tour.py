@@ -45,7 +45,7 @@ def main() -> None:
         print(
             f"  {method:10} {result.decode_seconds:6.2f} s  "
             f"{done['vanilla'].decode_seconds / result.decode_seconds:5.2f}x  "
-            f"{result.mean_accepted_length:.2f} tokens a step  changed {result.changed:.3f}"
+            f"{result.mean_accepted_length:.2f} tokens a step  {result.changed:4.0%} look-alikes"
         )
 
     print("LANTERN++ at looser and looser bounds:")
@@ -53,8 +53,8 @@ def main() -> None:
         settings = {"lanternpp_lambda": bound, "noise": "independent"}
         result = pipe.generate(PROMPT, method="lantern++", seed=7, **settings)
         print(
-            f"  lambda {bound:4.1f}  {result.mean_accepted_length:.2f} tokens a step  changed "
-            f"{result.changed:.3f}"
+            f"  lambda {bound:4.1f}  {result.mean_accepted_length:.2f} tokens a step  "
+            f"{result.changed:4.0%} look-alikes"
         )
 
 

@@ -1,8 +1,8 @@
 """ZipAR (arXiv 2412.04062): rows of a picture drawn in parallel, as a loop on any `Target`.
 
-Run `python examples/zipar.py` to race it against vanilla on the bundled model. It prints tokens per
-pass, the speedup, and the share of changed tokens. These are the tokens that the model itself draws
-otherwise, with the same picture before them and the same noise.
+Run `python examples/zipar.py` to race it against vanilla on the bundled model. It prints tokens a
+step, the share of look-alikes and the speedup. Look-alikes are the tokens that the model itself
+draws otherwise, with the same picture before them and the same noise. A step is one pass.
 
 A row begins once the row above is `window` tokens ahead, and one pass draws the next token of every
 open row. A node reads a token at its own position in the picture and draws the one after it. It
@@ -145,7 +145,7 @@ def run(pipe: Pipeline, prompt: str, seed: int, window: int) -> Drawn:
 def race(pipe: Pipeline, window: int, count: int) -> dict[str, Any]:
     """Race ZipAR against vanilla on `count` prompts, as `python -m lantern_demo.bench speed` does.
 
-    Return the mean tokens per pass and changed share, the median speedup and its interval.
+    Return the mean tokens a step and share of look-alikes, the median speedup and its interval.
     """
     contestants = {
         "vanilla": partial(play, pipe, Row("vanilla", "vanilla", {})),
@@ -178,7 +178,7 @@ def main() -> None:
     pipe = load("lantern-scenes", device="cpu")
     found = race(pipe, args.window, args.prompts)
     print(
-        f"{found['mean_accepted_length']:.2f} tokens per pass, {found['changed']:.0%} changed, "
+        f"{found['mean_accepted_length']:.2f} tokens a step, {found['changed']:.0%} look-alikes, "
         f"{found['speedup']:.2f}x"
     )
     if args.out:

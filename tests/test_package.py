@@ -26,6 +26,7 @@ import lantern_demo
 from lantern_demo.bench.audit import glance, judged, rows_of
 from lantern_demo.bench.toy import CASES
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.device import WITH_CUDA
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.settings.settings import Settings
 from lantern_demo.settings.trees import TREES
@@ -165,6 +166,16 @@ def test_commands_and_options_exist() -> None:
     assert {"app.py", "lantern_demo.bench audit", "examples/gpu.py"} <= set(commands)
     for program, options in commands.items():
         assert not (odd := options and options - options_of(program)), f"{program}: {odd}"
+
+
+def test_commands_for_pytorch_keep_to_the_requirements() -> None:
+    """Otherwise pip fetches a release that is too new, and with requirements.txt another build."""
+    newest = pins()["torch"].partition(",")[2]
+    texts = [path.read_text(encoding="utf-8") for path in DOCS]
+    found = re.findall(r"pip install (.*?) --index-url", "\n".join([*texts, WITH_CUDA]))
+    assert len(found) >= 4
+    for command in found:
+        assert f'"torch{newest}"' in command, command
 
 
 def test_names_in_the_docs_exist() -> None:

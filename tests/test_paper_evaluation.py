@@ -137,6 +137,15 @@ def test_genevals_layout(folder: Path, tmp_path: Path) -> None:
     assert (vanilla / "00001" / "metadata.jsonl").read_text(encoding="utf-8") == lines[1] + "\n"
 
 
+def test_fewer_pictures_than_a_caption_has_are_refused(
+    tmp_path: Path, captions: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--pictures", "3", "--seeds", "4")
+    with pytest.raises(SystemExit):
+        evaluate("coco5k", tmp_path, tmp_path / "out", captions, *asked)
+    assert "--pictures 3 is too few: a caption has 4" in capsys.readouterr().err
+
+
 def test_missing_scorers_are_named_and_nothing_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,6 +187,8 @@ def evaluated(args: argparse.Namespace) -> Report | None:
     """
     protocol = PROTOCOLS[args.protocol]
     prompts, seeds = protocol.read(args.captions), args.seeds or protocol.seeds
+    if args.pictures is not None and args.pictures < seeds:
+        raise ValueError(f"--pictures {args.pictures} is too few: a caption has {seeds}")
     wanted = protocol.prompts if args.pictures is None else args.pictures // seeds
     if not prompts[:wanted] or len(prompts) < (wanted or 0):
         raise ValueError(

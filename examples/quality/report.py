@@ -15,9 +15,9 @@ Row = dict[str, Any]
 ACROSS = 5  # points of a table
 
 HOW = (
-    "Tokens / step, and changed, the share of tokens that only the relaxation accepted, are over "
-    "all pictures of a point. c and the speedup are medians over {rounds} rounds in which all "
-    "points drew the same prompt in turn; gain is tokens / step over c, less noisy than the "
+    "Tokens a step, and look-alikes, the share of tokens that only a relaxed rule accepted, are "
+    "over all pictures of a point. c and the speedup are medians over {rounds} rounds in which all "
+    "points drew the same prompt in turn; gain is tokens a step over c, less noisy than the "
     "speedup. TVD is the mean total variation distance between the distributions that tokens were "
     "drawn from and those of the model itself, over the rounds. A measure is shown "
     "as its difference to vanilla's "
@@ -73,7 +73,8 @@ def _speed(rows: list[Row]) -> str:
             ]
         )
     return table(
-        ["point", "nodes", "tokens / step", "c", "gain", "speedup (95 %)", "changed", "TVD"], lines
+        ["point", "nodes", "tokens a step", "c", "gain", "speedup (95 %)", "look-alikes", "TVD"],
+        lines,
     )
 
 

@@ -121,8 +121,11 @@ _USUAL_THREADS = torch.get_num_threads()  # before this package changes it
 # exists where NVIDIA's driver is loaded, with its version
 DRIVER = Path("/proc/driver/nvidia/version")
 
-# pip leaves an installed build as it is unless it is forced to exchange it.
-WITH_CUDA = "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu128"
+# pip leaves an installed build as it is unless it is forced to exchange it. Without the bound of
+# requirements.txt it would bring a release that the next installation of them takes away.
+WITH_CUDA = (
+    'pip install --force-reinstall "torch<2.14" --index-url https://download.pytorch.org/whl/cu128'
+)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
