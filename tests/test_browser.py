@@ -317,11 +317,10 @@ def test_the_sentence_of_lists_draws_what_it_says(page: Page) -> None:
 @pytest.mark.parametrize("width", [390, 768, 1280])
 def test_a_typed_prompt_begins_where_the_page_does(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
-    row, status = page.locator("#ask").bounding_box(), page.locator("#status").bounding_box()
     choose(page, "Thing", texts.TYPE)
     line = page.locator("#prompt")
     expect(line).to_be_visible()
-    box = line.bounding_box()
+    row, status, box = (page.locator(f"#{name}").bounding_box() for name in ("ask", "status", "prompt"))
     assert row and status and box
     assert box["x"] == row["x"] == status["x"] and box["y"] == row["y"]
 

@@ -83,7 +83,7 @@ REPEATED = (
     "are those of the run above."
 )
 HOW_TAB, NUMBERS_TAB = "How it works", "Numbers"
-TWIN = "Draw its exact twin"
+TWIN_LABEL, TWIN = "A method", "Draw its exact twin"
 TWIN_NOTE = (
     "The twin has the same tree and the same random numbers, but keeps no look-alikes. The pieces "
     "are the same up to the first guess to which neighbours lent probability. Compare the steps, "
