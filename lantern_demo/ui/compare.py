@@ -1,4 +1,4 @@
-"""Event handlers of Draw, Stop and *Run this again*."""
+"""Event handlers of Draw, Stop and Repeat."""
 
 from __future__ import annotations
 
@@ -134,23 +134,6 @@ def _repeats(request: Request, result: Shown) -> bool:
         result.record["prompt"],
         result.record["settings"]["seed"],
     )
-
-
-def again(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterator[Updates]:
-    """Run the shown record again, each method with its recorded tree, and compare the tokens."""
-    yield {w.waits: False}
-    record = result.record
-    if record is None:
-        yield {told: status_html(texts.NOTHING_TO_REPEAT, "error")}
-        return
-    make = partial(_same, service, record)
-    request = yield from asked(service, told, record["model"]["id"], make)
-    if request is None:
-        return
-    for updates in _shown(service, w, request, record):
-        if w.status in updates:  # the words stand at the button, where the visitor is
-            updates[told] = updates.pop(w.status)
-        yield updates
 
 
 def begin(
@@ -372,37 +355,23 @@ def _closing_words(shown: Shown, expected: dict[str, Any] | None) -> str:
     finished = record["methods"]
     unfinished = len(shown.lanes) - len(finished)
     text = [texts.SOME_FAILED] if unfinished else []
-    struck: list[str] = []
-    if expected is None:
-        text += [record["warning"], texts.of_run(texts.SOURCES["live"], record)]
-        struck = texts.named_words(record["unknown_words"])
-    else:
-        text.append(_repeated(finished, expected["methods"]))
-    notes = [texts.NO_ROOM] if len(shown.files) < len(finished) else []
+    text += [record["warning"], texts.of_run(texts.SOURCES["live"], record)]
+    text += [texts.NO_ROOM] if len(shown.files) < len(finished) else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
     labels = [LABELS[entry["method"]] for entry in in_turn] if len(in_turn) < len(finished) else []
-    notes += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
-    return status_html(" ".join(filter(None, text)), notes=notes, struck=struck)
-
-
-def _repeated(finished: dict[str, Any], expected: dict[str, Any]) -> str:
-    """Return whether a run that was drawn again has the recorded tokens."""
-    others = {m: e for m, e in finished.items() if e["token_ids"] != expected[m]["token_ids"]}
-    if not others:
-        return texts.REPRODUCED.format(methods=len(finished))
-    return " ".join(
-        texts.same_tokens(LABELS[m], e["token_ids"], expected[m]["token_ids"])
-        for m, e in others.items()
-    )
+    text += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
+    struck = texts.named_words(record["unknown_words"])
+    return status_html(" ".join(filter(None, text)), struck=struck)
 
 
 def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterator[Updates]:
-    """Run the shown record REPEATS times, and show the median and range of its speedups."""
+    """Run the shown record REPEATS times: show the median and range of its speedups, and compare
+    the tokens.
+    """
     yield {w.waits: False}
     record = result.record
-    if record is None or "vanilla" not in record["methods"]:
-        words = texts.NOTHING_TO_REPEAT if record is None else texts.NO_VANILLA
-        yield {told: status_html(words, "error")}
+    if record is None:
+        yield {told: status_html(texts.NOTHING_TO_REPEAT, "error")}
         return
     request = yield from asked(
         service, told, record["model"]["id"], partial(_same, service, record)
@@ -410,14 +379,20 @@ def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterat
     if request is None:
         return
     races: list[dict[str, float]] = []
+    differ: dict[str, str] = {}  # by method, from which piece on a race drew others
     for number in range(REPEATS):
         words = texts.REPEATING.format(number=number + 1, of=REPEATS)
         yield {told: status_html(words, "busy")}
         found = yield from outcomes(service, told, request)
         done = [one for one in found.values() if isinstance(one, Result)]
         races.append({one.method: one.decode_seconds for one in done})
+        for one in done:
+            before = record["methods"][one.method]["token_ids"]
+            if one.tokens != before:
+                differ[one.method] = texts.other_tokens(LABELS[one.method], one.tokens, before)
         yield {w.table: table_html(table(record, summary_of(races)))}
-    yield {told: status_html(texts.REPEATED.format(of=REPEATS))}
+    end = [texts.REPEATED.format(of=REPEATS), *(differ.values() or [texts.REPRODUCED])]
+    yield {told: status_html(" ".join(end))}
 
 
 def _same(service: Service, record: dict[str, Any]) -> Request:

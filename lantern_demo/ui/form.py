@@ -90,9 +90,6 @@ def add_settings(service: Service, sentence: Sentence) -> Form:
         info=texts.METHODS_INFO,
         elem_id="methods",
     )
-    name, paper, about = map(escape, texts.SJD)
-    link = f'<a href="{paper}" target="_blank" rel="noopener">{name}</a>'
-    gr.HTML(f'<p class="note">{link}. {about}</p>')
     with gr.Row():
         seed = gr.Number(
             DEFAULT_SEED, label=texts.SEED_LABEL, info=texts.SEED_INFO, precision=0, elem_id="seed"
@@ -152,12 +149,9 @@ def _knob(name: str, value: Any) -> Any:
 class Tabs:
     """The components below the stage, but for the settings."""
 
-    runs: gr.HTML  # recorded ones and the visitor's
-    sheet: gr.DownloadButton
     table: gr.HTML
     repeat: gr.Button
-    again: gr.Button
-    told: gr.HTML  # the answer of Repeat and Run again
+    told: gr.HTML  # the answer of Repeat
     record: gr.DownloadButton
     twins: Twins
 
@@ -171,14 +165,13 @@ def add_strip() -> tuple[gr.HTML, gr.DownloadButton]:
     return runs, sheet
 
 
-def add_numbers(runs: gr.HTML, sheet: gr.DownloadButton) -> Tabs:
+def add_numbers() -> Tabs:
     """Add the table, what draws the run again, and the twin."""
     table = gr.HTML(table_html([]), elem_id="table")
     gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
     size: dict[str, Any] = {"size": "md", "min_width": 150}
     with gr.Row():
         repeat = gr.Button(texts.REPEAT, elem_id="repeat", **size)
-        again = gr.Button(texts.AGAIN, elem_id="again", **size)
         record = gr.DownloadButton(texts.DOWNLOAD, elem_id="record", **size)
-    told = answer("again-told")
-    return Tabs(runs, sheet, table, repeat, again, told, record, add_twins())
+    told = answer("repeat-told")
+    return Tabs(table, repeat, told, record, add_twins())
