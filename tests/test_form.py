@@ -22,7 +22,7 @@ from lantern_demo.ui.api import _models
 from lantern_demo.ui.ask import LISTED, TYPE, chosen, filled, nearest
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
 from lantern_demo.ui.components import Updates, Widgets
-from lantern_demo.ui.form import FIELDS, OTHERS, Form, choose, published
+from lantern_demo.ui.form import FIELDS, OTHERS, Form, choose, preset
 from lantern_demo.ui.link import query
 from lantern_demo.ui.page import _top
 from lantern_demo.ui.recorded import recorded_runs
@@ -116,7 +116,7 @@ def test_a_prompt_with_a_moon_is_shown_as_text(form: Form) -> None:
 
 def test_paper_settings_fill_the_fields_and_the_rest(demo: tuple[Service, Widgets, Form]) -> None:
     service, _, form = demo
-    found = published(service, form.seed, form.knobs, form.others)  # type: ignore[arg-type]
+    found = preset(service, form.seed, form.knobs, form.others, True)  # type: ignore[arg-type]
     assert set(form.knobs) == set(FIELDS)
     assert found[form.knobs["tree"]] == "paper" and found[form.others]["neighbours"] == "raw"
     assert set(found[form.others]) == set(OTHERS)

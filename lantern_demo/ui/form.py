@@ -101,36 +101,30 @@ def add_settings(service: Service, sentence: Sentence) -> Form:
     others = gr.State({name: getattr(defaults, name) for name in OTHERS})
     told = answer("settings-told")
     with gr.Row():
-        for title, elem_id, fill in (
-            (texts.PAPER, "paper", published),
-            (texts.RESET, "reset", reset),
-        ):
-            button = gr.Button(title, min_width=120, elem_id=elem_id)
-            filling = partial(fill, service, told, knobs, others)
+        for title, paper in ((texts.PAPER, True), (texts.RESET, False)):
+            button = gr.Button(title, min_width=120, elem_id="paper" if paper else "reset")
+            filling = partial(preset, service, told, knobs, others, paper)
             button.click(filling, None, [told, others, *knobs.values()], **AT_ONCE)
     gr.HTML(f'<p class="note">{escape(texts.OTHER_SETTINGS)}</p>')
     return Form(sentence, methods, knobs, others, seed)
 
 
-def reset(service: Service, told: gr.HTML, knobs: dict[str, Any], others: gr.State) -> Updates:
-    """Set the settings to the model's preset, and report it."""
-    info = service.offered()[service.default]
-    words = texts.RESET_TO.format(title=info.title)
-    return {told: status_html(words), **_values(knobs, others, Settings(**info.preset))}
-
-
-def published(service: Service, told: gr.HTML, knobs: dict[str, Any], others: gr.State) -> Updates:
-    """Set the settings to the papers' values, where they give one, and report it.
+def preset(
+    service: Service, told: gr.HTML, knobs: dict[str, Any], others: gr.State, paper: bool = False
+) -> Updates:
+    """Set the settings to the model's preset, or to the papers' values where they give one.
 
     No k exceeds the model's codebook.
     """
-    pipe = service.loaded.get(service.default)
-    most = MAX_LANTERN_K if pipe is None else len(pipe.networks.tokenizer.codebook) - 1
-    values = PAPER | {name: min(PAPER[name], most) for name in ("lantern_k", "lanternpp_k")}
-    values |= {"tree": "paper", "noise": "independent", "neighbours": "raw"}
     info = service.offered()[service.default]
-    words = texts.PAPER_TOLD + ("" if service.on_gpu else f" {texts.PAPER_SLOW}")
-    settings = Settings(**info.preset).with_changes(**values)
+    settings, words = Settings(**info.preset), texts.RESET_TO.format(title=info.title)
+    if paper:
+        pipe = service.loaded.get(service.default)
+        most = MAX_LANTERN_K if pipe is None else len(pipe.networks.tokenizer.codebook) - 1
+        values = PAPER | {name: min(PAPER[name], most) for name in ("lantern_k", "lanternpp_k")}
+        values |= {"tree": "paper", "noise": "independent", "neighbours": "raw"}
+        settings = settings.with_changes(**values)
+        words = texts.PAPER_TOLD + ("" if service.on_gpu else f" {texts.PAPER_SLOW}")
     return {told: status_html(words), **_values(knobs, others, settings)}
 
 

@@ -52,18 +52,21 @@ from lantern_demo.version import __version__
 
 CACHE_SECONDS = 3600  # how long pictures are kept
 
-BACK = "() => addEventListener('popstate', () => location.replace(location.href))"
-# A browser stops at a list of options that scrolls, and Gradio then closes it.
-PAST_OPTIONS = """() => document.getElementById("sentence").addEventListener("keydown", () => {
-  for (const list of document.querySelectorAll("#sentence [role=listbox]")) list.tabIndex = -1;
-})"""
-CAME_BY = "() => [performance.getEntriesByType('navigation')[0]?.type ?? '']"
+# A press of Back draws the run before. Tab goes past a list of options that scrolls: the browser
+# would stop there, and Gradio then closes it.
+ARRIVED = """() => {
+  addEventListener("popstate", () => location.replace(location.href));
+  addEventListener("focusin", ({ target }) => (window.lanternHeld = target.id));
+  document.getElementById("sentence").addEventListener("keydown", () => {
+    for (const list of document.querySelectorAll("#sentence [role=listbox]")) list.tabIndex = -1;
+  });
+}"""
 # Draw and Stop stand in one place: who pressed one has the other there.
 KEEP_FOCUS = """() => setTimeout(() => {
-  const [draw, stop] = ["draw", "stop"].map((id) => document.getElementById(id));
-  if ([draw, stop, document.body].includes(document.activeElement))
-    (draw.disabled ? stop : draw).focus({ preventScroll: true });
+  if (!["draw", "stop"].includes(window.lanternHeld)) return;
+  document.querySelector("#draw:enabled, #stop:enabled")?.focus({ preventScroll: true });
 }, 50)"""
+CAME_BY = "() => [performance.getEntriesByType('navigation')[0]?.type ?? '']"
 GO = "(go) => { if (go) document.getElementById('draw').click(); }"
 TO_THE_SETTINGS = """() => {
   document.getElementById("settings-button").click();
@@ -328,6 +331,5 @@ def _wire_arrival(
     w.runs.select(picked, [w.shown, w.visited], outputs, **AT_ONCE)
     answered = page.load(first, [w.go], outputs, js=CAME_BY, **AT_ONCE)
     answered.then(None, [w.go], None, js=GO, **QUIET)
-    page.load(None, js=BACK, **QUIET)
-    page.load(None, js=PAST_OPTIONS, **QUIET)
+    page.load(None, js=ARRIVED, **QUIET)
     page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

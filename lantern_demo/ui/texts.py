@@ -248,7 +248,7 @@ WEB: dict[str, Any] = {
         "LANTERN and LANTERN++ roll their own dice, so they draw other pictures of the prompt."
     ),
     "disturbed": "Other programs used the processor, too, so the seconds are long.",
-    "before": "These pictures are of the run before.",
+    "before": "These pictures are of an earlier run.",
     "racing": "The methods take turns on one device. Each lane counts only its own computing time.",
     "controls": "Replay",
     "play": "\u25b6 Replay",
