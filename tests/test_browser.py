@@ -273,7 +273,7 @@ def test_stop_on_a_phone_leaves_what_was_drawn(tab: Page, server: str) -> None:
 def test_a_run_that_is_stopped_at_once_leaves_no_numbers_of_another(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And *Run again* has nothing to run."""
+    """And *Repeat* has nothing to run."""
     with held_races(monkeypatch) as go_on:
         draw(page)
         page.locator('#stage [data-phase="drawing"]').first.wait_for()
@@ -283,7 +283,7 @@ def test_a_run_that_is_stopped_at_once_leaves_no_numbers_of_another(
     tab_of(page, texts.NUMBERS_TAB)
     expect(page.locator("#table")).to_contain_text(texts.TABLE_HEAD[0])
     expect(page.locator("#table")).not_to_contain_text("LANTERN++")
-    page.locator("#again").click()
+    page.locator("#repeat").click()
     expect(page.get_by_role("alert")).to_have_text(texts.NOTHING_TO_REPEAT)
 
 
@@ -317,11 +317,12 @@ def test_the_sentence_of_lists_draws_what_it_says(page: Page) -> None:
 @pytest.mark.parametrize("width", [390, 768, 1280])
 def test_a_typed_prompt_begins_where_the_page_does(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
-    row, status = page.locator("#ask").bounding_box(), page.locator("#status").bounding_box()
     choose(page, "Thing", texts.TYPE)
     line = page.locator("#prompt")
     expect(line).to_be_visible()
-    box = line.bounding_box()
+    row, status, box = (
+        page.locator(f"#{name}").bounding_box() for name in ("ask", "status", "prompt")
+    )
     assert row and status and box
     assert box["x"] == row["x"] == status["x"] and box["y"] == row["y"]
 
@@ -385,6 +386,8 @@ def test_settings_are_in_a_tab(page: Page) -> None:
     """The papers' settings warn before anything is drawn. Reset gives the preset back."""
     expect(page.locator("#knob-lantern_k")).not_to_be_visible()
     settings(page)
+    paper = page.locator("#methods").get_by_role("link", name="SJD", exact=True)
+    expect(paper).to_have_attribute("target", "_blank")
     for name in form.FIELDS:
         expect(page.locator(f"#knob-{name}")).to_be_visible()
     tree, k = (page.locator(f"#knob-{name} input") for name in ("tree", "lantern_k"))

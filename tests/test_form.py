@@ -20,14 +20,16 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.ask import LISTED, TYPE, chosen, filled, nearest
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
 from lantern_demo.ui.components import Updates, Widgets
-from lantern_demo.ui.form import FIELDS, OTHERS, Form, choose, published
+from lantern_demo.ui.form import FIELDS, OTHERS, Form, choose, preset
 from lantern_demo.ui.link import query
+from lantern_demo.ui.page import _top
 from lantern_demo.ui.recorded import recorded_runs
 from lantern_demo.ui.restore import RELOAD, from_link, show_first, show_run
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 
 INFO = REGISTRY["lantern-scenes"]
+PLACES = ("tree/main", "blob/main/README.md")
 
 
 @pytest.fixture(scope="module")
@@ -94,11 +96,21 @@ def test_a_prompt_with_a_moon_is_shown_as_text(form: Form) -> None:
 
 def test_paper_settings_fill_the_fields_and_the_rest(demo: tuple[Service, Widgets, Form]) -> None:
     service, _, form = demo
-    found = published(service, form.seed, form.knobs, form.others)  # type: ignore[arg-type]
+    found = preset(service, form.seed, form.knobs, form.others, True)  # type: ignore[arg-type]
     assert set(form.knobs) == set(FIELDS)
     assert found[form.knobs["tree"]] == "paper" and found[form.others]["neighbours"] == "raw"
     assert set(found[form.others]) == set(OTHERS)
     assert texts.PAPER_SLOW in str(found[form.seed]), "before Draw"
+
+
+def test_a_space_has_addresses_of_code_and_docs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere nobody knows them. The papers are always there."""
+    for space in ("someone/lantern", None):
+        monkeypatch.setenv("SPACE_ID", space) if space else monkeypatch.delenv("SPACE_ID")
+        found = re.findall('href="([^"]+)"', _top())
+        assert found[:2] == list(texts.PAPERS.values())
+        own = [f"https://huggingface.co/spaces/{space}/{path}" for path in PLACES]
+        assert found[2:] == (own if space else [])
 
 
 # -- Draw, and its seed

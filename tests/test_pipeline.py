@@ -4,6 +4,7 @@ and stopping.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
@@ -21,7 +22,7 @@ from lantern_demo.models.tokenizer import PictureDecoder
 from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result, record_of
-from lantern_demo.settings.knobs import DEFAULT_SEED
+from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings, choice_of, settings_of
 from lantern_demo.settings.trees import DEFAULTS, drafts_by_device
 from lantern_demo.ui import texts
@@ -129,6 +130,11 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
     ]
     assert re.fullmatch(r"[\d.]+ \+ [\d.]+ \+ [\d.]+ \(c [\d.]+\)", table(record)[1][5])
     assert {len(row) for row in table(record)} == {len(texts.TABLE_HEAD)}
+
+
+def test_help_lists_the_settings_and_names_no_default_of_another_model(pipe: Pipeline) -> None:
+    told = inspect.getdoc(pipe.generate) or ""
+    assert all(f"    {name}: " in told for name in KNOBS) and "; default" not in told
 
 
 def test_a_repeated_race_draws_the_same_tokens_each_time(pipe: Pipeline) -> None:

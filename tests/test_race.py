@@ -33,7 +33,7 @@ from lantern_demo.runs import pipeline, race
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import SLICE_SECONDS, Rotation
 from lantern_demo.runs.result import MethodFailed, Result
-from lantern_demo.ui import files, texts
+from lantern_demo.ui import compare, files, texts
 from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle
 from lantern_demo.ui.components import status_html
 from lantern_demo.ui.form import OTHERS
@@ -343,16 +343,16 @@ def test_the_page_says_that_the_methods_did_not_race(
     assert f"one after the other, not as a race: {pipeline.CROWDED}." in told[-1]
 
 
-def test_what_cannot_be_repeated_is_told(folder: Path, pipe: Pipeline) -> None:
-    """Repeating gives speedups, which need a run, and vanilla in it."""
-    _, _, event = page_of(folder, repeat)
-    without_vanilla = Shown(record=pipe.generate(PROMPT, "eagle1").record)
-    for shown, words in (
-        (Shown(), texts.NOTHING_TO_REPEAT),
-        (without_vanilla, texts.NO_VANILLA),
-    ):
-        *_, last = event.fn(shown)
-        assert list(last.values()) == [status_html(words, "error")]
+def test_what_cannot_be_repeated_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also pieces that differ from those of the record."""
+    monkeypatch.setattr(compare, "REPEATS", 1)
+    service, _, event = page_of(folder, repeat)
+    *_, last = event.fn(Shown())
+    assert list(last.values()) == [status_html(texts.NOTHING_TO_REPEAT, "error")]
+    record = service.wait().generate(PROMPT, "eagle1", **KNOBS).record
+    record["methods"]["eagle1"]["token_ids"][2] += 1
+    *_, last = event.fn(Shown(record=record))
+    assert "EAGLE-1: other pieces, from piece 3 on." in next(iter(last.values()))
 
 
 @pytest.mark.slow

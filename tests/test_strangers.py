@@ -107,7 +107,7 @@ def test_markup_stays_text() -> None:
     types.
     """
     evil = "<img src=x onerror=alert(1)>${alert(1)}{{7*7}}"
-    html = status_html(evil, "error", [evil])
+    html = status_html(evil, "error", struck=[evil])
     assert "<img" not in html and "&lt;img" in html
     for script in SCRIPTS.rglob("*.js"):
         assert not re.search(

@@ -1,4 +1,4 @@
-"""Event handlers of Draw, Stop and *Run this again*."""
+"""Event handlers of Draw, Stop and Repeat."""
 
 from __future__ import annotations
 
@@ -99,7 +99,26 @@ def draw(
     anew = _repeats(request, result)
     if anew:
         request = request.with_seed(secrets.randbelow(NEW_SEEDS))
-    yield from _shown(service, w, request, None, anew)
+    total = service.info.tokens
+    shown = Shown(
+        {method: Lane(method, "waiting", total) for method in request.methods}, request=request
+    )
+    yield {
+        w.status: status_html(texts.starting(request.seed, anew), "busy"),
+        w.stage: _live(shown, link=query_of(request, Settings(**service.info.preset))),
+        w.shown: shown,
+    }
+    try:
+        with scratch() as folder, closing(service.frames(request, True)) as events:
+            live = Live(w, shown, Path(folder))
+            yield from map(live.updates, events)
+        yield {w.status: _closing_words(shown)}
+    except gr.Error:  # the Space's own refusals, such as a spent quota
+        raise
+    except Exception as error:
+        logging.getLogger(__name__).exception("a comparison failed")
+        shown.lanes.update({method: lane.stopped() for method, lane in shown.lanes.items()})
+        yield {w.status: status_html(texts.internal_error(error), "error"), w.stage: _live(shown)}
 
 
 def prompt_and_settings(form: Form, fields: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
@@ -133,23 +152,6 @@ def _repeats(request: Request, result: Shown) -> bool:
         result.record["prompt"],
         result.record["settings"]["seed"],
     )
-
-
-def again(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterator[Updates]:
-    """Run the shown record again, each method with its recorded tree, and compare the tokens."""
-    yield {w.waits: False}
-    record = result.record
-    if record is None:
-        yield {told: status_html(texts.NOTHING_TO_REPEAT, "error")}
-        return
-    make = partial(_same, service, record)
-    request = yield from asked(service, told, make)
-    if request is None:
-        return
-    for updates in _shown(service, w, request, record):
-        if w.status in updates:  # the words stand at the button, where the visitor is
-            updates[told] = updates.pop(w.status)
-        yield updates
 
 
 def begin(
@@ -214,36 +216,6 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     return updates
 
 
-def _shown(
-    service: Service,
-    w: Widgets,
-    request: Request,
-    expected: dict[str, Any] | None,
-    anew: bool = False,
-) -> Iterator[Updates]:
-    """Run a request. `expected` is a record to compare the tokens with; `anew`: the seed is new."""
-    total = service.info.tokens
-    shown = Shown(
-        {method: Lane(method, "waiting", total) for method in request.methods}, request=request
-    )
-    yield {
-        w.status: status_html(texts.starting(request.seed, anew), "busy"),
-        w.stage: _live(shown, link=query_of(request, Settings(**service.info.preset))),
-        w.shown: shown,
-    }
-    try:
-        with scratch() as folder, closing(service.frames(request, True)) as events:
-            live = Live(w, shown, Path(folder), expected)
-            yield from map(live.updates, events)
-        yield {w.status: _closing_words(shown, expected)}
-    except gr.Error:  # the Space's own refusals, such as a spent quota
-        raise
-    except Exception as error:
-        logging.getLogger(__name__).exception("a comparison failed")
-        shown.lanes.update({method: lane.stopped() for method, lane in shown.lanes.items()})
-        yield {w.status: status_html(texts.internal_error(error), "error"), w.stage: _live(shown)}
-
-
 class Live:
     """The page during a run: each event changes what is shown, and gives an answer.
 
@@ -251,11 +223,8 @@ class Live:
     drawn. A run can be stopped only between two answers, so every event gives one.
     """
 
-    def __init__(
-        self, w: Widgets, shown: Shown, folder: Path, expected: dict[str, Any] | None
-    ) -> None:
+    def __init__(self, w: Widgets, shown: Shown, folder: Path) -> None:
         self._w, self._shown, self._folder = w, shown, folder
-        self._expected = expected
         self._results: list[Result] = []
         # before each of the latest answers, the tokens of each method
         self._starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)
@@ -296,8 +265,6 @@ class Live:
         w, shown, name = self._w, self._shown, done.method
         self._results.append(done)
         shown.record = record_of(self._results)
-        if self._expected is not None:
-            shown.record["settings"] = self._expected["settings"]
         shown.pictures[name] = picture_address(done.image)
         shown.lanes[name] = shown.lanes[name].finished(shown.record["methods"][name])
         file = saved(lambda one: keep_file(w.sheet, write_picture(self._folder, one)), done)
@@ -365,57 +332,49 @@ def not_drawn(methods: Iterable[str], tokens: int) -> str:
     return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 
-def _closing_words(shown: Shown, expected: dict[str, Any] | None) -> str:
+def _closing_words(shown: Shown) -> str:
     record = shown.record
     if record is None:
         return status_html(texts.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
     unfinished = len(shown.lanes) - len(finished)
     text = [texts.SOME_FAILED] if unfinished else []
-    struck: list[str] = []
-    if expected is None:
-        text += [record["warning"], texts.of_run(texts.SOURCES["live"], record)]
-        struck = texts.named_words(record["unknown_words"])
-    else:
-        text.append(_repeated(finished, expected["methods"]))
-    notes = [texts.NO_ROOM] if len(shown.files) < len(finished) else []
+    text += [record["warning"], texts.of_run(texts.SOURCES["live"], record)]
+    text += [texts.NO_ROOM] if len(shown.files) < len(finished) else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
     labels = [LABELS[entry["method"]] for entry in in_turn] if len(in_turn) < len(finished) else []
-    notes += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
-    return status_html(" ".join(filter(None, text)), notes=notes, struck=struck)
-
-
-def _repeated(finished: dict[str, Any], expected: dict[str, Any]) -> str:
-    """Return whether a run that was drawn again has the recorded tokens."""
-    others = {m: e for m, e in finished.items() if e["token_ids"] != expected[m]["token_ids"]}
-    if not others:
-        return texts.REPRODUCED.format(methods=len(finished))
-    return " ".join(
-        texts.same_tokens(LABELS[m], e["token_ids"], expected[m]["token_ids"])
-        for m, e in others.items()
-    )
+    text += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
+    struck = texts.named_words(record["unknown_words"])
+    return status_html(" ".join(filter(None, text)), struck=struck)
 
 
 def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterator[Updates]:
-    """Run the shown record REPEATS times, and show the median and range of its speedups."""
+    """Run the shown record REPEATS times: show the median and range of its speedups, and compare
+    the tokens.
+    """
     yield {w.waits: False}
     record = result.record
-    if record is None or "vanilla" not in record["methods"]:
-        words = texts.NOTHING_TO_REPEAT if record is None else texts.NO_VANILLA
-        yield {told: status_html(words, "error")}
+    if record is None:
+        yield {told: status_html(texts.NOTHING_TO_REPEAT, "error")}
         return
     request = yield from asked(service, told, partial(_same, service, record))
     if request is None:
         return
     races: list[dict[str, float]] = []
+    differ: dict[str, str] = {}  # by method, from which piece on a race drew others
     for number in range(REPEATS):
         words = texts.REPEATING.format(number=number + 1, of=REPEATS)
         yield {told: status_html(words, "busy")}
         found = yield from outcomes(service, told, request)
         done = [one for one in found.values() if isinstance(one, Result)]
         races.append({one.method: one.decode_seconds for one in done})
+        for one in done:
+            before = record["methods"][one.method]["token_ids"]
+            if one.tokens != before:
+                differ[one.method] = texts.other_tokens(LABELS[one.method], one.tokens, before)
         yield {w.table: table_html(table(record, summary_of(races)))}
-    yield {told: status_html(texts.REPEATED.format(of=REPEATS))}
+    end = [texts.REPEATED.format(of=REPEATS), *(differ.values() or [texts.REPRODUCED])]
+    yield {told: status_html(" ".join(end))}
 
 
 def _same(service: Service, record: dict[str, Any]) -> Request:

@@ -40,6 +40,7 @@ SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "grid")
 STAGE = ("mosaic", "clock", "lanes", "stage")
 PANEL = ("steps", "pieces", "panel")  # loaded when the panel is first seen
+FIRST_STYLES = Path(__file__).with_name("first.css")
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 # Buttons in a gr.HTML: a click selects one.
@@ -155,22 +156,18 @@ class Widgets:
 def status_html(
     text: str,
     kind: Literal["info", "busy", "error", "refused"] = "info",
-    notes: Iterable[str] = (),
     struck: Iterable[str] = (),
 ) -> str:
     """Return the line under the buttons; a screen reader reads its changes.
 
-    The notes take one line until they are opened: otherwise the content below would jump.
     `struck` are words that were left out of the prompt. Without words there is no line. While it
     says "refused", the stage says that its pictures are of the run before.
     """
     role = "alert" if kind in ("error", "refused") else "status"
-    told = "".join(f"<span>{escape(note)} </span>" for note in notes)
-    more = f'<details class="notes"><summary>{told}</summary></details>' if told else ""
     out = " ".join(f"<s>{escape(word)}</s>" for word in struck)
     left = f"{escape(texts.LEFT_OUT)} {out}. " if out else ""
     words = f"<p>{left}{escape(text)}</p>" if left or text else ""
-    return f'<div class="status {kind}" role="{role}">{words}{more}</div>'
+    return f'<div class="status {kind}" role="{role}">{words}</div>'
 
 
 def results_of(
@@ -233,8 +230,7 @@ def asked(
     """
     try:
         if service.state == "loading":
-            fetched = service.info.published is not None and service.folder is None
-            yield {told: status_html(texts.loading(service.info.title, fetched), "busy")}
+            yield {told: status_html(texts.LOADING, "busy")}
         return make()
     except NotDrawn:  # its sentence names what the page has buttons for
         words = texts.NOT_DRAWN

@@ -90,9 +90,6 @@ def add_settings(service: Service, sentence: Sentence) -> Form:
         info=texts.METHODS_INFO,
         elem_id="methods",
     )
-    name, paper, about = map(escape, texts.SJD)
-    link = f'<a href="{paper}" target="_blank" rel="noopener">{name}</a>'
-    gr.HTML(f'<p class="note">{link}. {about}</p>')
     with gr.Row():
         seed = gr.Number(
             DEFAULT_SEED, label=texts.SEED_LABEL, info=texts.SEED_INFO, precision=0, elem_id="seed"
@@ -104,36 +101,30 @@ def add_settings(service: Service, sentence: Sentence) -> Form:
     others = gr.State({name: getattr(defaults, name) for name in OTHERS})
     told = answer("settings-told")
     with gr.Row():
-        for title, elem_id, fill in (
-            (texts.PAPER, "paper", published),
-            (texts.RESET, "reset", reset),
-        ):
-            button = gr.Button(title, min_width=120, elem_id=elem_id)
-            filling = partial(fill, service, told, knobs, others)
+        for title, paper in ((texts.PAPER, True), (texts.RESET, False)):
+            button = gr.Button(title, min_width=120, elem_id="paper" if paper else "reset")
+            filling = partial(preset, service, told, knobs, others, paper)
             button.click(filling, None, [told, others, *knobs.values()], **AT_ONCE)
     gr.HTML(f'<p class="note">{escape(texts.OTHER_SETTINGS)}</p>')
     return Form(sentence, methods, knobs, others, seed)
 
 
-def reset(service: Service, told: gr.HTML, knobs: dict[str, Any], others: gr.State) -> Updates:
-    """Set the settings to the model's preset, and report it."""
-    info = service.info
-    words = texts.RESET_TO.format(title=info.title)
-    return {told: status_html(words), **_values(knobs, others, Settings(**info.preset))}
-
-
-def published(service: Service, told: gr.HTML, knobs: dict[str, Any], others: gr.State) -> Updates:
-    """Set the settings to the papers' values, where they give one, and report it.
+def preset(
+    service: Service, told: gr.HTML, knobs: dict[str, Any], others: gr.State, paper: bool = False
+) -> Updates:
+    """Set the settings to the model's preset, or to the papers' values where they give one.
 
     No k exceeds the model's codebook.
     """
-    pipe = service.loaded
-    most = MAX_LANTERN_K if pipe is None else len(pipe.networks.tokenizer.codebook) - 1
-    values = PAPER | {name: min(PAPER[name], most) for name in ("lantern_k", "lanternpp_k")}
-    values |= {"tree": "paper", "noise": "independent", "neighbours": "raw"}
     info = service.info
-    words = texts.PAPER_TOLD + ("" if service.on_gpu else f" {texts.PAPER_SLOW}")
-    settings = Settings(**info.preset).with_changes(**values)
+    settings, words = Settings(**info.preset), texts.RESET_TO.format(title=info.title)
+    if paper:
+        pipe = service.loaded
+        most = MAX_LANTERN_K if pipe is None else len(pipe.networks.tokenizer.codebook) - 1
+        values = PAPER | {name: min(PAPER[name], most) for name in ("lantern_k", "lanternpp_k")}
+        values |= {"tree": "paper", "noise": "independent", "neighbours": "raw"}
+        settings = settings.with_changes(**values)
+        words = texts.PAPER_TOLD + ("" if service.on_gpu else f" {texts.PAPER_SLOW}")
     return {told: status_html(words), **_values(knobs, others, settings)}
 
 
@@ -152,12 +143,9 @@ def _knob(name: str, value: Any) -> Any:
 class Tabs:
     """The components below the stage, but for the settings."""
 
-    runs: gr.HTML  # recorded ones and the visitor's
-    sheet: gr.DownloadButton
     table: gr.HTML
     repeat: gr.Button
-    again: gr.Button
-    told: gr.HTML  # the answer of Repeat and Run again
+    told: gr.HTML  # the answer of Repeat
     record: gr.DownloadButton
     twins: Twins
 
@@ -171,14 +159,13 @@ def add_strip() -> tuple[gr.HTML, gr.DownloadButton]:
     return runs, sheet
 
 
-def add_numbers(runs: gr.HTML, sheet: gr.DownloadButton) -> Tabs:
+def add_numbers() -> Tabs:
     """Add the table, what draws the run again, and the twin."""
     table = gr.HTML(table_html([]), elem_id="table")
     gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
     size: dict[str, Any] = {"size": "md", "min_width": 150}
     with gr.Row():
         repeat = gr.Button(texts.REPEAT, elem_id="repeat", **size)
-        again = gr.Button(texts.AGAIN, elem_id="again", **size)
         record = gr.DownloadButton(texts.DOWNLOAD, elem_id="record", **size)
-    told = answer("again-told")
-    return Tabs(runs, sheet, table, repeat, again, told, record, add_twins())
+    told = answer("repeat-told")
+    return Tabs(table, repeat, told, record, add_twins())

@@ -13,7 +13,7 @@ from lantern_demo.ui import texts
 WAITING = 20  # requests in Gradio's queue; it refuses more
 LARGEST_BODY = 8 * 2**20  # bytes of a request body; a larger one is not read
 # Visitors whose state is kept, a few MB each. The one that was away longest is dropped first, and
-# *Run this again* then finds no run.
+# *Repeat* then finds no run.
 SESSIONS = 100
 # events of the page alone
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}

@@ -18,9 +18,10 @@ from lantern_demo.disk_cache import root
 from lantern_demo.ui import log, texts
 from lantern_demo.ui.api import add_endpoints
 from lantern_demo.ui.ask import add_sentence, wire_prompt
-from lantern_demo.ui.compare import again, begin, draw, failed, repeat, settle, stop
+from lantern_demo.ui.compare import begin, draw, failed, repeat, settle, stop
 from lantern_demo.ui.components import (
     CHOSEN,
+    FIRST_STYLES,
     STYLES,
     Updates,
     Widgets,
@@ -51,18 +52,21 @@ from lantern_demo.version import __version__
 
 CACHE_SECONDS = 3600  # how long pictures are kept
 
-BACK = "() => addEventListener('popstate', () => location.replace(location.href))"
-# A browser stops at a list of options that scrolls, and Gradio then closes it.
-PAST_OPTIONS = """() => document.getElementById("sentence").addEventListener("keydown", () => {
-  for (const list of document.querySelectorAll("#sentence [role=listbox]")) list.tabIndex = -1;
-})"""
-CAME_BY = "() => [performance.getEntriesByType('navigation')[0]?.type ?? '']"
+# A press of Back draws the run before. Tab goes past a list of options that scrolls: the browser
+# would stop there, and Gradio then closes it.
+ARRIVED = """() => {
+  addEventListener("popstate", () => location.replace(location.href));
+  addEventListener("focusin", ({ target }) => (window.lanternHeld = target.id));
+  document.getElementById("sentence").addEventListener("keydown", () => {
+    for (const list of document.querySelectorAll("#sentence [role=listbox]")) list.tabIndex = -1;
+  });
+}"""
 # Draw and Stop stand in one place: who pressed one has the other there.
 KEEP_FOCUS = """() => setTimeout(() => {
-  const [draw, stop] = ["draw", "stop"].map((id) => document.getElementById(id));
-  if ([draw, stop, document.body].includes(document.activeElement))
-    (draw.disabled ? stop : draw).focus({ preventScroll: true });
+  if (!["draw", "stop"].includes(window.lanternHeld)) return;
+  document.querySelector("#draw:enabled, #stop:enabled")?.focus({ preventScroll: true });
 }, 50)"""
+CAME_BY = "() => [performance.getEntriesByType('navigation')[0]?.type ?? '']"
 GO = "(go) => { if (go) document.getElementById('draw').click(); }"
 TO_THE_SETTINGS = """() => {
   document.getElementById("settings-button").click();
@@ -120,7 +124,7 @@ def build(
             with gr.Tab(texts.HOW_TAB, elem_id="how"):
                 add_panel(look)
             with gr.Tab(texts.NUMBERS_TAB):
-                tabs = add_numbers(runs, sheet)
+                tabs = add_numbers()
             with gr.Tab(texts.SETTINGS, elem_id="settings"):
                 form = add_settings(service, sentence)
         go = gr.Textbox(visible=False)
@@ -129,7 +133,7 @@ def build(
             form.seed,
             draw_button,
             stop_button,
-            (tabs.again, tabs.repeat, tabs.twins.start),
+            (tabs.repeat, tabs.twins.start),
             stage,
             tabs.table,
             tabs.record,
@@ -142,7 +146,6 @@ def build(
         wire_prompt(service, sentence, offers)
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
         _wire_runs(service, queued, w, form, tabs)
-        _wire_restoring(service, w, form)
         _wire_arrival(page, service, w, form, arriving)
         add_endpoints(service)
     # Without `api_open=False` a client could bypass the queue.
@@ -174,22 +177,6 @@ def _top() -> str:
     )
 
 
-# What would move while Gradio builds the page: its width, its sign of loading, its footer.
-UNMOVED = """body .main.fillable {
-  max-width: max(1300px, 80vw) !important; padding: 10px clamp(12px, 3vw, 32px) !important;
-}
-@media (min-width: 1920px) {
-  body .main.fillable { max-width: 1920px !important; padding-inline: 224px !important; }
-}
-body .main > .wrap.translucent { visibility: hidden; }
-body:not(.staged) footer { visibility: hidden; }
-/* On a low screen, also one that is enlarged, the lanes come first. */
-@media (max-height: 500px), (min-width: 700px) and (max-height: 700px) {
-  #intro, #strip, #tabs { order: 1; }
-  body:not(.staged) #intro { visibility: hidden; }
-}"""
-
-
 def launch(page: gr.Blocks, **options: Any) -> Any:
     """Serve a page that `build` made.
 
@@ -204,7 +191,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
         theme=theme(),
         css="\n".join(map(sent, STYLES)),
         # Gradio adds the head before the page's components, and `css` after them
-        head=f"<style>{UNMOVED}</style><script>{shared_scripts()}</script>",
+        head=f"<style>{sent(FIRST_STYLES)}</style><script>{shared_scripts()}</script>",
         footer_links=["api", "gradio"],
         ssr_mode=False,
         show_error=False,
@@ -241,6 +228,8 @@ def theme() -> gr.themes.Base:
         body_text_color_subdued_dark="*neutral_400",
         block_info_text_color="*neutral_600",
         block_info_text_color_dark="*neutral_400",
+        link_text_color="*primary_700",
+        link_text_color_dark="*primary_400",
         button_primary_background_fill="*primary_700",
         button_primary_background_fill_hover="*primary_800",
         button_primary_background_fill_dark="*primary_700",
@@ -251,7 +240,7 @@ def theme() -> gr.themes.Base:
 def _wire_runs(
     service: Service, queued: Callable[[], int], w: Widgets, form: Form, tabs: Tabs
 ) -> None:
-    """Wire Draw, Run again, Repeat, the twin and Stop."""
+    """Wire Draw, Repeat, the twin and Stop."""
     s, knobs = form.sentence, list(form.knobs.values())
     started = []
 
@@ -298,8 +287,6 @@ def _wire_runs(
     triggers = [w.draw.click, s.prompt.submit]
     outputs = [*w.of_a_frame(), w.offers]
     wire(triggers, partial(draw, service, w, form), about, outputs, end, w.status)
-    once_more = partial(again, service, w, tabs.told)
-    wire([tabs.again.click], once_more, [w.result], w.of_a_frame(), end, tabs.told)
     repeating = partial(repeat, service, w, tabs.told)
     wire([tabs.repeat.click], repeating, [w.result], [w.table], idle, tabs.told)
     t = tabs.twins
@@ -311,21 +298,16 @@ def _wire_runs(
     w.stop.click(partial(stop, w), None, [w.status, w.waits], cancels=started, **AT_ONCE)
 
 
-def _wire_restoring(service: Service, w: Widgets, form: Form) -> None:
-    """Wire the strip of runs."""
+def _wire_arrival(
+    page: gr.Blocks, service: Service, w: Widgets, form: Form, arriving: gr.HTML
+) -> None:
+    """Wire the strip of runs, and the first view: a link's run or a recording, and the progress of
+    the model.
+    """
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
     def picked(shown: Shown, visited: list[Recorded], event: gr.SelectData) -> Updates:
         return show_run(service, w, form, shown, visited, event.index)
-
-    w.runs.select(picked, [w.shown, w.visited], outputs, **AT_ONCE)
-
-
-def _wire_arrival(
-    page: gr.Blocks, service: Service, w: Widgets, form: Form, arriving: gr.HTML
-) -> None:
-    """Wire the first view: a link's run, or a recording, and the progress of the model."""
-    outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
     def first(came_by: str, request: gr.Request) -> Updates:
         linked = from_link(service, w, form, dict(request.query_params), came_by)
@@ -338,15 +320,15 @@ def _wire_arrival(
 
     def arrive() -> Iterator[str]:
         if service.state == "loading":
-            yield status_html(texts.LOADING_FIRST, "busy")
+            yield status_html(texts.LOADING, "busy")
         try:
             service.wait()
             yield status_html(service.warning) if service.warning else ""
         except ValueError as error:
             yield status_html(str(error), "error")
 
+    w.runs.select(picked, [w.shown, w.visited], outputs, **AT_ONCE)
     answered = page.load(first, [w.go], outputs, js=CAME_BY, **AT_ONCE)
     answered.then(None, [w.go], None, js=GO, **QUIET)
-    page.load(None, js=BACK, **QUIET)
-    page.load(None, js=PAST_OPTIONS, **QUIET)
+    page.load(None, js=ARRIVED, **QUIET)
     page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

@@ -38,8 +38,6 @@ def show_run(
     if shown.running:
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
     runs = [*visited, *recorded_runs()]
-    if not isinstance(index, int) or not 0 <= index < len(runs):
-        return {w.status: status_html(texts.NO_SUCH_EXAMPLE, "error")}
     source = "kept" if index < len(visited) else "recorded"
     return {
         **_presented(service, w, runs[index], source, True),

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.rules import Lantern
 from lantern_demo.faults import sentence
 from lantern_demo.prompt_words import USUAL
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
@@ -34,7 +35,11 @@ EXAMPLES = (
 PROMPT_LABEL = "Prompt"
 PROMPT_PLACEHOLDER = f"What to draw, for example: {USUAL}"
 METHODS_LABEL = "Methods"
-METHODS_INFO = "Each method gets equal time slices of the device. Speedups need Vanilla."
+METHODS_INFO = (
+    "Each method gets equal time slices of the device. Speedups need Vanilla. "
+    "[SJD](https://arxiv.org/abs/2410.01699) is speculative Jacobi decoding. It needs no drafter: "
+    "in each step the model itself also guesses the pieces ahead."
+)
 SEED_LABEL = "Seed"
 SEED_INFO = (
     "Empty: a new one. The same seed, settings and draft trees give the same pictures, up to "
@@ -45,11 +50,6 @@ OTHER_SETTINGS = (
     "The API and links have more settings: temperature, top-k, top-p, guidance, window, dynamic "
     "tree and neighbours."
 )
-SJD = (
-    "SJD is speculative Jacobi decoding",
-    "https://arxiv.org/abs/2410.01699",
-    "It needs no drafter: in each step the model itself also guesses the pieces ahead.",
-)
 PAPER, RESET = "Paper settings", "Reset to preset"
 PAPER_TOLD = (
     "Filled in: the papers' draft trees, k, delta and lambda, stored neighbours, and own random "
@@ -57,7 +57,6 @@ PAPER_TOLD = (
 )
 PAPER_SLOW = "They are made for GPUs: here they make every other method slower than vanilla."
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
-AGAIN = "Run again and compare"
 LINKS = "About this demo"
 PAPERS = {
     "LANTERN paper": "https://arxiv.org/abs/2410.03355",
@@ -78,12 +77,9 @@ TABLE_HEAD = (
 )
 REPEAT = "Repeat 5 times"
 REPEATING = "Run {number} of {of}."
-REPEATED = (
-    "Seconds and speedups are medians of {of} runs of the same prompt and seed. The other columns "
-    "are those of the run above."
-)
+REPEATED = "Seconds and speedups are medians of {of} runs of the same prompt and seed."
 HOW_TAB, NUMBERS_TAB = "How it works", "Numbers"
-TWIN = "Draw its exact twin"
+TWIN_LABEL, TWIN = "A method", "Draw its exact twin"
 TWIN_NOTE = (
     "The twin has the same tree and the same random numbers, but keeps no look-alikes. The pieces "
     "are the same up to the first guess to which neighbours lent probability. Compare the steps, "
@@ -109,7 +105,7 @@ PARTS = {
 }
 ANY = {part: f"any {name.lower()}" for part, name in PARTS.items()}
 SOME_FAILED = "Some methods did not finish; their lanes show why."
-REPRODUCED = "Reproduced here: the same pieces in all {methods} methods."
+REPRODUCED = "Reproduced here: each time all methods drew the same pieces."
 LEFT_OUT = "Left out:"
 # Words that nobody misses in a picture.
 SMALL = {
@@ -130,16 +126,9 @@ NO_ROOM = (
     "The disk of the machine that runs this is full, so there are no files to download. Free some "
     "space and draw again."
 )
-NO_SUCH_EXAMPLE = "There is no such example."
 STILL_RUNNING = "Something is being drawn; press Stop first."
 NOTHING_TO_REPEAT = "There is nothing to run again yet."
-NO_VANILLA = (
-    "Repeating gives speedups, so it needs a run with Vanilla. Choose Vanilla in Settings and draw."
-)
-LOADING_FIRST = (
-    "Loading the model. You can press Draw now; the race starts as soon as the model is loaded. "
-    "A GPU compiles its kernels meanwhile, which no time includes."
-)
+LOADING = "Loading the model. Runs begin when it is loaded; no time includes this."
 RACING = "Live on this machine."
 STOPPED_RACE = "Only a part of this race was drawn."
 # What is shown: a run drawn just now, one drawn before in this visit, or an example.
@@ -170,16 +159,6 @@ NO_PARAMETERS = "none"
 NOT_SAVED = "the picture of {method} could not be saved: the disk is full; free some space"
 REFUSED_LINK = "The link has a value that is not allowed: {why}"
 SHEET_FACTS = "seed {seed}  \u00b7  {model}  \u00b7  {device}  \u00b7  {date}"
-
-# a method in three words
-KINDS = {
-    "vanilla": "one piece a step",
-    "eagle1": "exact",
-    "eagle2": "exact",
-    "lantern": "look-alikes",
-    "lantern++": "look-alikes",
-    "sjd": "exact",
-}
 
 # The texts of the panel that tells a step, which are sent with its scripts. In a list the first is
 # of one, the second of several.
@@ -269,7 +248,7 @@ WEB: dict[str, Any] = {
         "LANTERN and LANTERN++ roll their own dice, so they draw other pictures of the prompt."
     ),
     "disturbed": "Other programs used the processor, too, so the seconds are long.",
-    "before": "These pictures are of the run before.",
+    "before": "These pictures are of an earlier run.",
     "racing": "The methods take turns on one device. Each lane counts only its own computing time.",
     "controls": "Replay",
     "play": "\u25b6 Replay",
@@ -285,7 +264,11 @@ WEB: dict[str, Any] = {
 
 def kind_of(method: Method) -> str:
     """Describe a method in three words."""
-    return KINDS.get(method.id, "exact" if method.lossless else "not exact")
+    if method.alone:
+        return "one piece a step"
+    if method.lossless:
+        return "exact"
+    return "look-alikes" if isinstance(method.rule, Lantern) else "not exact"
 
 
 def times(speedup: float) -> str:
@@ -321,20 +304,10 @@ def to_visitor(message: str) -> str:
     return f"{first} {rest}" + ("" if rest.endswith((".", "!", "?")) else ".")
 
 
-def needs(download: str | None, memory: str) -> str:
-    fetched = f"a download of about {download} at its first run, and " if download else ""
-    return f"Needs {fetched}memory of about {memory} (estimates from the sizes of its tensors)."
-
-
 def without_drafter(reason: str) -> str:
     """Name the methods that need a drafter, and why there is none."""
     labels = [method.label for method in METHODS.values() if method.needs_drafter]
     return f"Not available: {', '.join(labels)}. The reason: {reason}."
-
-
-def loading(title: str, fetched: bool) -> str:
-    more = " The first time it is downloaded, which takes a while." if fetched else ""
-    return f"Loading {title}.{more}"
 
 
 def waits(ahead: int, seconds: float) -> str:
@@ -387,13 +360,9 @@ def load_failed(model: str, error: BaseException) -> str:
     )
 
 
-def same_tokens(label: str, tokens: list[int], expected: list[int]) -> str:
-    if tokens == expected:
-        return f"{label}: the same {len(tokens)} pieces."
-    first = next(
-        (i for i, (a, b) in enumerate(zip(tokens, expected, strict=False)) if a != b),
-        min(len(tokens), len(expected)),
-    )
+def other_tokens(label: str, tokens: list[int], expected: list[int]) -> str:
+    """Tell from which piece on a run differs from another one."""
+    first = next(i for i, (a, b) in enumerate(zip(tokens, expected, strict=True)) if a != b)
     return f"{label}: other pieces, from piece {first + 1} on."
 
 

@@ -42,7 +42,7 @@ def add_twins() -> Twins:
     gr.HTML(f'<p class="note">{escape(texts.TWIN_NOTE)}</p>')
     with gr.Row():
         choices = [(METHODS[name].label, name) for name in RELAXED]
-        method = gr.Radio(choices, value=RELAXED[-1], label=texts.METHODS_LABEL, elem_id="twin-of")
+        method = gr.Radio(choices, value=RELAXED[-1], label=texts.TWIN_LABEL, elem_id="twin-of")
         start = gr.Button(texts.TWIN, min_width=140, elem_id="twin")
     told = answer("twin-told")
     # while it is empty, Gradio's slider has an ARIA attribute that is not allowed there

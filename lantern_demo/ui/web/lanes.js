@@ -95,7 +95,5 @@ function tellReplay(one, vanilla, { now, ranks, here }) {
     rank: ranks.get(data.id),
     facts: [...gained, spent],
   });
-  const done = step === data.steps;
-  one.pill.toggleAttribute("data-later", !done);
-  one.root.toggleAttribute("data-slow", done && value !== null && value < 0.995);
+  one.pill.toggleAttribute("data-later", step < data.steps);
 }
