@@ -277,6 +277,7 @@ def test_a_run_that_is_stopped_at_once_leaves_no_numbers_of_another(
     with held_races(monkeypatch) as go_on:
         draw(page)
         page.locator('#stage [data-phase="drawing"]').first.wait_for()
+        expect(page.locator("#surprise")).to_be_disabled()
         page.locator("#stop").click()
         go_on.set()
         expect(page.locator(HEADLINE)).to_have_text(texts.STOPPED_RACE)

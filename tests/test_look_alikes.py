@@ -140,12 +140,12 @@ def test_nothing_is_decoded_beside_a_run(alikes: LookAlikes) -> None:
 
 
 def test_looking_over_http(server: str) -> None:
-    """Past the page, by hand: the function of the stage and no other."""
+    """Past the page, by hand: the function of the panel and no other."""
     config = httpx.get(f"{server}config").json()
-    stage = next(c["id"] for c in config["components"] if c["props"].get("elem_id") == "stage")
+    panel = next(c["id"] for c in config["components"] if c["props"].get("elem_id") == "how-panel")
 
     def post(**changes: Any) -> httpx.Response:
-        body = {"session_hash": "by-hand", "component_id": stage, "fn_name": "look"}
+        body = {"session_hash": "by-hand", "component_id": panel, "fn_name": "look"}
         body |= {"data": step()} | changes
         return httpx.post(f"{server}gradio_api/component_server", json=body, timeout=60)
 

@@ -216,7 +216,7 @@ def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
 
 
 def test_the_tab_of_how_it_works_is_told_once_it_is_seen(tab: Page, server: str) -> None:
-    """Without a press; and anew for each run."""
+    """Without a press; and anew for each run, with its picture."""
     open_page(tab, server)
     tab.locator("#tabs").scroll_into_view_if_needed()
     tab.locator("#how-panel").scroll_into_view_if_needed()
@@ -225,6 +225,11 @@ def test_the_tab_of_how_it_works_is_told_once_it_is_seen(tab: Page, server: str)
     steps = recorded_runs()[-1].record["methods"]["lantern++"]["steps"]
     tab.locator("#how-panel").scroll_into_view_if_needed()
     expect(tab.locator(".panel h3")).to_contain_text(f" of {steps}")
+    tab.wait_for_function("""() => {
+      const canvas = document.querySelector(".panel .large");
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, 40);
+      return new Set(new Uint32Array(data.buffer)).size > 100;
+    }""")
 
 
 def test_on_a_phone_a_step_is_on_one_screen(tab: Page, server: str) -> None:

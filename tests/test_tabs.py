@@ -109,6 +109,7 @@ def test_a_refusal_offers_prompts_that_draw(tab: Page, server: str) -> None:
     type_prompt(tab, "a pizza")
     draw(tab)
     expect(tab.get_by_role("alert")).to_have_text(texts.NOT_DRAWN)
+    check_for_axe(tab, "a refusal")
     tab.get_by_role("button", name="a strawberry", exact=True).click()
     drawn(tab, 1)
     assert tab.evaluate("lanternRun.prompt").startswith("one strawberry ")

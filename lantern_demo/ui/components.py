@@ -113,7 +113,7 @@ class Widgets:
     seed: gr.Number
     draw: gr.Button
     stop: gr.Button
-    others: tuple[gr.Button, ...]  # that use the device too
+    others: tuple[gr.Button, ...]  # that start something too
     stage: gr.HTML  # the lanes
     table: gr.HTML
     record: gr.DownloadButton

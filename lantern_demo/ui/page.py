@@ -63,7 +63,7 @@ ARRIVED = """() => {
 }"""
 # Draw and Stop stand in one place: who pressed one has the other there.
 KEEP_FOCUS = """() => setTimeout(() => {
-  if (!["draw", "stop"].includes(window.lanternHeld)) return;
+  if (!["draw", "stop", "surprise"].includes(window.lanternHeld)) return;
   document.querySelector("#draw:enabled, #stop:enabled")?.focus({ preventScroll: true });
 }, 50)"""
 CAME_BY = "() => [performance.getEntriesByType('navigation')[0]?.type ?? '']"
@@ -133,7 +133,7 @@ def build(
             form.seed,
             draw_button,
             stop_button,
-            (tabs.repeat, tabs.twins.start),
+            (sentence.surprise, tabs.repeat, tabs.twins.start),
             stage,
             tabs.table,
             tabs.record,
@@ -291,7 +291,7 @@ def _wire_runs(
     wire([tabs.repeat.click], repeating, [w.result], [w.table], idle, tabs.told)
     t = tabs.twins
     twin = partial(compare_twins, service, w, t)
-    wire([t.start.click], twin, [t.method, w.result], t.shown(), idle, t.told)
+    wire([t.start.click], twin, [t.method, w.result], [t.told, t.slider], idle, t.told)
     # Words about a run vanish when another one begins.
     gone = {tabs.told: "", t.told: "", t.slider: gr.update(visible=False)}
     w.draw.click(lambda: gone, None, list(gone), **AT_ONCE)

@@ -244,9 +244,7 @@ WEB: dict[str, Any] = {
         "{method} takes {steps} steps instead of {other}. Each of them takes {grown} times as long "
         "as vanilla's, so it is {fast}."
     ),
-    "ownNumbers": (
-        "LANTERN and LANTERN++ roll their own dice, so they draw other pictures of the prompt."
-    ),
+    "ownNumbers": "Drawn with own random numbers, so the picture differs: {methods}.",
     "disturbed": "Other programs used the processor, too, so the seconds are long.",
     "before": "These pictures are of an earlier run.",
     "racing": "The methods take turns on one device. Each lane counts only its own computing time.",

@@ -34,9 +34,6 @@ class Twins:
     told: gr.HTML
     slider: gr.ImageSlider
 
-    def shown(self) -> list[Any]:
-        return [self.told, self.slider]
-
 
 def add_twins() -> Twins:
     gr.HTML(f'<p class="note">{escape(texts.TWIN_NOTE)}</p>')

@@ -24,7 +24,10 @@ async function follow() {
   if (panel && told !== run) panel.set((told = run));
 }
 
-document.addEventListener("lantern-run", follow);
+document.addEventListener("lantern-run", async () => {
+  await follow();
+  panel?.repaint(); // the pictures are there only now
+});
 document.addEventListener("lantern-look", async ({ detail: { data, cell } }) => {
   seen = true;
   await follow();

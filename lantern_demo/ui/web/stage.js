@@ -192,11 +192,11 @@ function over(view) {
   const known = played();
   const first = vanillaData();
   for (const one of known) tellCost(one, first);
+  const others = finished().filter(({ shares, id }) => !shares && id !== "vanilla");
+  const methods = others.map(({ label }) => label).join(", ");
   why.replaceChildren(
     el("span", {}, reason(finished())),
-    finished().some((data) => !data.shares && data.id !== "vanilla") && first
-      ? el("b", {}, words.ownNumbers)
-      : "",
+    methods && first ? el("b", {}, say(words.ownNumbers, { methods })) : "",
   );
   explainButton.disabled = !known.length;
   state.here = view.source.kind === "live";
@@ -205,13 +205,13 @@ function over(view) {
   const rank = (data) => arrived.findIndex((other) => other.steps === data.steps); // equals share it
   state.ranks = new Map(arrived.map((data) => [data.id, rank(data)]));
   window.lanternRun = view;
-  document.dispatchEvent(new CustomEvent("lantern-run"));
   const plays = view.source.kind === "recorded" && !calm.matches;
   go(plays ? 0 : state.total);
   // A replay that starts by itself would be in the way of a reader who asked for stillness.
   Promise.all(images).then(() => {
     if (state.whole !== view) return;
     repaint();
+    document.dispatchEvent(new CustomEvent("lantern-run"));
     if (plays && state.time === 0) play();
   });
 }
