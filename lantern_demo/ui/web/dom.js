@@ -12,6 +12,10 @@ function el(tag, attributes = {}, ...children) {
   return node;
 }
 
+/** A button: its class, its words, and what a press does. */
+const button = (name, text, onclick) =>
+  el("button", { type: "button", class: name, onclick }, text);
+
 /** A sentence with {names} replaced. */
 function say(sentence, values) {
   return sentence.replace(/\{(\w+)\}/g, (_, name) => values[name]);

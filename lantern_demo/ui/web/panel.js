@@ -11,8 +11,6 @@ const EDGES = {
 
 /** Make the panel. `look` asks the server for pictures of guesses. */
 function stepPanel(look) {
-  const button = (name, text, onclick) =>
-    el("button", { type: "button", class: name, onclick }, text);
   const large = el("canvas", { class: "large", role: "img", onclick: pick });
   const title = el("h3");
   const text = el("p", { class: "told", "aria-live": "polite" });

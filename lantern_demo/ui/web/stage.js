@@ -10,8 +10,6 @@ const state = { run: null, lanes: [], grid: 16, time: 0, total: 0, cell: -1 };
 Object.assign(state, { playing: false, last: 0, ranks: new Map(), here: false });
 
 const headline = document.querySelector("#headline h1");
-const button = (name, text, onclick) =>
-  el("button", { type: "button", class: name, onclick }, text);
 const source = el("p", { class: "source" });
 const playButton = button("play", words.play, () => (state.playing ? pause() : play()));
 const scrub = el("input", {
