@@ -35,7 +35,7 @@ def points(pipe: Pipeline) -> list[Point]:
 
 
 def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point]) -> None:
-    """Without warm-up, measuring and previews, the same tokens."""
+    """Without warm-up and measuring, the same tokens."""
     jobs = [job for job in drawing.jobs_of(points, counts_of(points), PROMPTS) if job.picture == 3]
     assert len(jobs) == 1 + len(METHODS)
     for job in jobs:

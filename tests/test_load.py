@@ -213,7 +213,7 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(
 
     monkeypatch.setattr(Pipeline, "run", slow)
     monkeypatch.setattr("lantern_demo.runs.race.perf_counter", lambda: clock[0])
-    found = [item for item in service.frames(request, False) if not isinstance(item, Frame)]
+    found = [item for item in service.frames(request) if not isinstance(item, Frame)]
     assert {item.method for item in found} == set(methods)
     assert sum(isinstance(item, Result) for item in found) == 1
     failed = [item for item in found if isinstance(item, MethodFailed)]
@@ -267,16 +267,16 @@ def test_a_line_per_run(
         caplog.clear()
         return [record.getMessage() for record in own]
 
-    list(service.frames(request, False))
+    list(service.frames(request))
     (line,) = lines()
     done = r"done: vanilla \d+\.\d\d s, eagle1 \d+\.\d\d s; \d+\.\d\d s on the device"
     assert re.fullmatch(f"run: model tiny, seed 3, prompt 16 characters, {done}", line)
-    frames = service.frames(request, False)
+    frames = service.frames(request)
     next(frames)
     frames.close()
     assert "stopped: vanilla stopped, eagle1 stopped" in lines()[0]
     monkeypatch.setenv("LANTERN_LOG_PROMPTS", "1")
-    list(service.frames(request, False))
+    list(service.frames(request))
     assert "prompt 'a secret lantern'" in lines()[0]
 
 

@@ -37,7 +37,6 @@ from lantern_demo.ui import compare, files, texts
 from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle
 from lantern_demo.ui.components import status_html
 from lantern_demo.ui.form import OTHERS
-from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 
@@ -314,24 +313,6 @@ def pressed(event: Any) -> list[dict[Any, Any]]:
 
 
 @pytest.mark.slow
-def test_every_method_of_a_short_race_is_previewed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Once half of its picture is there, however long a preview takes."""
-    monkeypatch.setattr("lantern_demo.ui.frames.FRAME_SECONDS", 0.0)
-    monkeypatch.setattr("lantern_demo.ui.frames.PREVIEW_SHARE", 1e9)
-    service = Service(folder, "cpu")
-    committed, pictured = dict[str, int](), list[str]()
-    for item in service.frames(service.request(PROMPT, None, KNOBS), True):
-        if isinstance(item, Frame):
-            committed |= {method: step.committed for method, step in item.steps.items()}
-            if item.picture is not None:
-                pictured.append(item.picture[0])
-                assert committed[item.picture[0]] >= 32
-    assert sorted(pictured) == sorted(DEFAULT)
-
-
-@pytest.mark.slow
 def test_the_page_says_that_the_methods_did_not_race(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,7 +384,7 @@ def test_one_thread_computes_whichever_asks(
     monkeypatch.setattr(Pipeline, "run", recorded)
     service = Service(tiny_model, "cpu")
     request = service.request("a lantern", ["vanilla", "eagle1"], {"seed": 3})
-    frames = service.frames(request, True)
+    frames = service.frames(request)
     found = []
     for _ in range(100):  # as Gradio does: every item is asked for from another thread
         with ThreadPoolExecutor(1) as asking:

@@ -71,7 +71,7 @@ def test_after_requests_that_were_refused_left_or_broken(
     service = Service(folder, "cpu")
     with pytest.raises(ValueError, match="seed"):
         service.request(PROMPT, None, {"seed": -1})
-    left = service.frames(service.request("a lantern", None, SETTINGS[1]), True)
+    left = service.frames(service.request("a lantern", None, SETTINGS[1]))
     while not next(left).steps:
         pass
     left.close()
@@ -79,13 +79,11 @@ def test_after_requests_that_were_refused_left_or_broken(
     head = pipe.target.head
     with monkeypatch.context() as patch:
         patch.setattr(pipe.target, "head", lambda hidden: head(hidden) * float("nan"))
-        frames = service.frames(service.request(PROMPT, None, SETTINGS[0]), True)
+        frames = service.frames(service.request(PROMPT, None, SETTINGS[0]))
         assert not any(isinstance(item, Result) for item in frames)
     request = service.request(PROMPT, ["eagle2", "lantern++"], SETTINGS[0])
     found = {
-        item.method: item.tokens
-        for item in service.frames(request, True)
-        if isinstance(item, Result)
+        item.method: item.tokens for item in service.frames(request) if isinstance(item, Result)
     }
     assert found == {method: right[0][method] for method in ("eagle2", "lantern++")}
 

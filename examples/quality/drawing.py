@@ -135,7 +135,7 @@ def pictures_in(file: Path) -> dict[Key, Record]:
 
 @torch.inference_mode()
 def picture_of(pipe: Pipeline, job: Job) -> Record:
-    """Draw a picture without warm-up or previews, which do not change its tokens."""
+    """Draw a picture without warm-up, which does not change its tokens."""
     knobs, method = pipe.settings(**job.point.settings, seed=job.seed), method_of(job.point.method)
     encoded = pipe.networks.text.encode(pipe.check_prompt(job.prompt))
     config, condition = pipe.prepared(method, knobs, encoded)

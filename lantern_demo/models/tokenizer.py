@@ -146,7 +146,7 @@ class PictureDecoder(nn.Module):
         return (self.raw(z).float().clamp(-1, 1) + 1) / 2
 
 
-# -- the mean colour of each token, for the preview of an unfinished picture
+# -- the mean colour of each token, with which the page paints an unfinished picture
 
 # most tokens whose colours are decoded; a codebook of 16,384 would take minutes on a CPU
 DECODED = 2048

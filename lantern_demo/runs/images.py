@@ -23,7 +23,6 @@ class Images:
 
     def __init__(self, info: ModelInfo, networks: Networks, device: torch.device) -> None:
         self._networks, self._device = networks, device
-        self._grid, self._tokens = info.grid, info.tokens
         self._published = info.published is not None
         self._drawn: dict[tuple[int, ...], Image.Image] = {}  # see `decode`
         self._neighbours: dict[str, Tensor] = {}
@@ -39,35 +38,11 @@ class Images:
         key = tuple(tokens)
         if key not in self._drawn:
             pixels = self._networks.draw(torch.tensor([tokens], device=self._device))[0]
-            self._drawn[key] = _image(pixels)
+            rows = (pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy()
+            self._drawn[key] = Image.fromarray(rows)
             while len(self._drawn) > KEPT:
                 del self._drawn[next(iter(self._drawn))]
         return self._drawn[key].copy()  # a caller may draw on it
-
-    @own_defaults()
-    @torch.inference_mode()
-    def preview(
-        self, tokens: dict[int, int], empty: tuple[int, int, int] = (128, 128, 128)
-    ) -> Image.Image:
-        """Decode an unfinished picture from its tokens by position.
-
-        The rest of each row has the colour `empty`. The image tokenizer decodes it, in its size: a
-        picture decoder takes longer, and a preview is visible only briefly.
-        """
-        grid = self._grid
-        filled: list[int] = []
-        lengths = [0] * grid
-        last = 0
-        for index in range(self._tokens):
-            last = tokens.get(index, last)
-            filled.append(last)
-            lengths[index // grid] += index in tokens
-        ids = torch.tensor([filled], device=self._device)
-        image = _image(self._networks.tokenizer.decode(ids)[0])
-        cell = image.width // grid
-        for row, length in enumerate(lengths):
-            image.paste(empty, (length * cell, row * cell, grid * cell, (row + 1) * cell))
-        return image
 
     @own_defaults()
     @torch.inference_mode()
@@ -101,8 +76,3 @@ class Images:
         For a published model this takes seconds to minutes, and the disk keeps the table.
         """
         return make() if not self._published else disk_cache.table(name, codebook, make)
-
-
-def _image(pixels: Tensor) -> Image.Image:
-    """Convert pixels [3, H, W] in [0, 1] to an RGB image."""
-    return Image.fromarray((pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy())

@@ -233,7 +233,7 @@ def answers(
         found: list[dict[str, Result | MethodFailed]] = []
         while len(found) < races and (not found or perf_counter() - began < service.run_seconds):
             found.append({})
-            with closing(service.frames(request, False)) as events:
+            with closing(service.frames(request)) as events:
                 for event in events:
                     if isinstance(event, Frame):
                         # Every time: Gradio notices a lost client only between two answers.

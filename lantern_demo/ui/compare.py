@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import secrets
 from collections import deque
@@ -109,7 +108,7 @@ def draw(
         w.shown: shown,
     }
     try:
-        with scratch() as folder, closing(service.frames(request, True)) as events:
+        with scratch() as folder, closing(service.frames(request)) as events:
             live = Live(w, shown, Path(folder))
             yield from map(live.updates, events)
         yield {w.status: _closing_words(shown)}
@@ -235,30 +234,21 @@ class Live:
         if isinstance(event, Frame) and not event.steps:
             return {w.status: gr.skip() if event.ready is None else _made_ready(event.ready)}
         self._starts.append({method: len(tokens) for method, tokens in shown.told.items()})
-        quiet, pictures = self._count(event)
+        lanes, quiet, pictures = shown.lanes, bool(shown.told), {}
+        if isinstance(event, Frame):
+            for method, step in event.steps.items():
+                lanes[method] = lanes[method].at(step)
+                shown.told.setdefault(method, []).extend(event.tokens[method])
+        elif isinstance(event, MethodFailed):
+            lanes[event.method] = lanes[event.method].failed(event.message)
+            quiet = not shown.told  # if so, the status line says which method is made ready
+        else:
+            self._finish(event)
+            quiet, pictures = False, {event.method: shown.pictures[event.method]}
         first = self._starts[0]
         fresh = {method: tokens[first.get(method, 0) :] for method, tokens in shown.told.items()}
-        words = {} if quiet else {w.status: _through(shown.lanes)}
+        words = {} if quiet else {w.status: _through(lanes)}
         return {**words, w.stage: _live(shown, pictures, fresh)}
-
-    def _count(self, event: Item) -> tuple[bool, dict[str, str]]:
-        """Note an event. Return whether the status line stays, and the new pictures by method."""
-        shown, lanes = self._shown, self._shown.lanes
-        if isinstance(event, MethodFailed):
-            lanes[event.method] = lanes[event.method].failed(event.message)
-            # no lane has begun: methods are still being warmed up
-            return not any(lane.committed for lane in lanes.values()), {}
-        if isinstance(event, Result):
-            self._finish(event)
-            return False, {event.method: shown.pictures[event.method]}
-        begun = bool(shown.told)
-        for method, step in event.steps.items():
-            lanes[method] = lanes[method].at(step)
-            shown.told.setdefault(method, []).extend(event.tokens[method])
-        if event.picture is None:
-            return begun, {}
-        method, data = event.picture
-        return begun, {method: f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"}
 
     def _finish(self, done: Result) -> None:
         """Note a finished method."""
@@ -293,8 +283,8 @@ def _live(
 ) -> str:
     """Return the stage's value during a run.
 
-    `pictures` are addresses of previews. `fresh` are the tokens to paint now: by default all tokens
-    drawn so far. `link` becomes the page's address, so that a reload finds what was asked for.
+    `pictures` are addresses of new pictures. `fresh` are the tokens to paint now: by default all
+    that are drawn so far. `link` becomes the page's address, so that a reload finds what was asked.
     """
     settings = preset = None
     if shown.record is not None:

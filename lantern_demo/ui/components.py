@@ -213,7 +213,7 @@ def outcomes(
 ) -> Generator[Updates, None, dict[str, Result | MethodFailed]]:
     """Run a request without showing its progress. Return the outcome of each method."""
     found = {}
-    with closing(service.frames(request, False)) as events:
+    with closing(service.frames(request)) as events:
         for event in events:
             if not isinstance(event, Frame):
                 found[event.method] = event

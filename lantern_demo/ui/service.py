@@ -178,7 +178,7 @@ class Service:
             **{name: value for name, value in knobs.items() if value is not None},
         )
 
-    def frames(self, request: Request, previews: bool) -> Generator[Item, None, None]:
+    def frames(self, request: Request) -> Generator[Item, None, None]:
         """Race the methods, one caller after the other.
 
         Yield a Frame now and then, and for each method its Result with its last token, or
@@ -188,7 +188,7 @@ class Service:
         MethodFailed for unfinished methods.
         """
         with self._turn:  # a caller that waited in the worker would block the one before
-            frames, start = self._leased(request, previews), perf_counter()
+            frames, start = self._leased(request), perf_counter()
             outcomes = dict.fromkeys(request.methods, "stopped")  # for the log
             try:
                 while (item := self._compute(next, frames, None)) is not None:
@@ -235,28 +235,28 @@ class Service:
         """
         return self._worker.submit(copy_context().run, call, *args).result()
 
-    def _frames(self, request: Request, previews: bool) -> Iterator[Item]:
+    def _frames(self, request: Request) -> Iterator[Item]:
         pipe = self.wait()
         seconds = self.run_seconds
         if on_zero_gpu():
             # It takes its device back without notice; the finished pictures should be sent by then.
-            seconds = min(seconds, self._lease(request, previews) - 2)
+            seconds = min(seconds, self._lease(request) - 2)
         if pipe.info.published is not None:  # its text encoder is as large as the rest
             yield Frame({}, {}, ready=PROMPT)
-        frames = Frames(pipe, previews)
+        frames = Frames()
         with closing(pipe.race(request, seconds)) as events:
             for method, event in events:
                 if isinstance(event, Step):
                     frames.add(method, event)
                 elif event is not None:
-                    if (last := frames.end(method)) is not None:
-                        yield last
+                    if not frames.empty:
+                        yield frames.take()
                     yield event
                     continue
                 if frames.due:
                     yield frames.take(method if event is None else None)
 
-    def _lease(self, request: Request, previews: bool) -> int:
+    def _lease(self, request: Request) -> int:
         """Return the seconds of a shared GPU to request.
 
         They last until the model is on it, then for each method its run and the capture of its
