@@ -1,4 +1,4 @@
-"""The models on offer, as data: sizes, presets, the sources of published files, what they need."""
+"""The models by id, as data: sizes, presets, the sources of published files, what they need."""
 
 from __future__ import annotations
 
