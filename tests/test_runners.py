@@ -6,6 +6,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 from unittest.mock import Mock
@@ -118,6 +119,8 @@ class Model:
                 "padded": condition_of(target, PADDED),
                 "full": condition_of(target, FULL),
             }
+        whole = self.conditions["full"]
+        self.conditions["one row"] = replace(whole, features=whole.features[:1], mask=None)
         self.models = target, drafter
         self.other = strong(Drafter(drafter.config))
         self.rules = {name: settings(name) for name in METHODS}  # with the same tables in every run
@@ -289,11 +292,18 @@ def test_few_are_kept_and_the_longest_unused_goes(
     assert runners.clear() and not runners.clear() and len(runners) == 0
 
 
-def test_runs_of_another_room_get_another_runner(model: Model) -> None:
-    runners = Runners()
-    for room in (16, 20):
-        list(model.run(runners=runners, room=room))
-    assert len(runners) == 2
+def test_runs_of_another_room_or_other_rows_get_another_runner(model: Model) -> None:
+    """Without guidance two rows may be asked for, as guided runs have them."""
+    runners, plain = Runners(), {"sampling": Sampling()}
+    ways: list[dict[str, Any]] = [
+        {},
+        {"room": 20},
+        {**plain, "prompt": "one row"},
+        {**plain, "prompt": "full", "prefix_rows": 2},
+    ]
+    for how in ways:
+        assert summary(list(model.run(runners=runners, **how))) == summary(list(model.run(**how)))
+    assert len(runners) == len(ways)
 
 
 def test_memory_is_made_by_letting_idle_runners_go(
