@@ -156,26 +156,42 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
     return one_model()
 
 
-def test_a_step_before_a_capture_leaves_the_run_where_it_was(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Steps]:
+    """The steps of the runs of a test, as a list that grows."""
     seen: list[Steps] = []
     real = Steps.__init__
 
-    def made(self: Steps, *args: Any, **named: Any) -> None:
+    def noted(self: Steps, *args: Any, **named: Any) -> None:
         seen.append(self)
         real(self, *args, **named)
 
-    monkeypatch.setattr(Steps, "__init__", made)
+    monkeypatch.setattr(Steps, "__init__", noted)
+    return seen
+
+
+def test_a_step_before_a_capture_leaves_the_run_where_it_was(
+    model: Model, made: list[Steps]
+) -> None:
     wanted = summary(list(model.run("lantern")))
     events = model.run("lantern")
     first = [next(events), next(events)]
     with torch.inference_mode():
-        copies = [part.clone() for part in seen[-1].state()]
+        copies = [part.clone() for part in made[-1].state()]
         for _ in range(2):
-            seen[-1].step(Shape(seen[-1].slots, seen[-1].depth + 1, True))
-        graphs.restore(seen[-1], copies)
+            made[-1].step(Shape(made[-1].slots, made[-1].depth + 1, True))
+        graphs.restore(made[-1], copies)
     assert summary([*first, *events]) == wanted
+
+
+def test_captured_steps_of_few_sizes_have_room_for_all_that_they_write(
+    model: Model, made: list[Steps]
+) -> None:
+    list(model.run("lantern", room=300))
+    (steps,) = made
+    for committed in range(1, 300):
+        assert steps.bucket(committed) >= steps.prefix + committed + steps.ahead
+    assert len(steps.shapes()) < 7
 
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
