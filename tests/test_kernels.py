@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(9),  # none takes longer, so that none may come last
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
 ]
 triton_alone = pytest.mark.skipif(
