@@ -84,12 +84,12 @@ def compare(dtype, nodes, norm_before, rows=2, shared=False, heads=2):
     for weight in layer.parameters():
         weight.add_(0.3 * torch.randn(weight.shape) if weight.dim() == 1 else 0)
     layer.to(dtype).join()
-    slots = torch.arange(nodes) + 21
+    slots = torch.arange(nodes) + 35  # behind more than a block of float32 slots
     places = torch.randint(0, 50, (1 if shared else rows, nodes))
     rotation = rotations(angles(50, 32, 100.0)[places])
     visible = torch.rand(nodes, 72) < 0.5
     visible[:, 8] = True
-    visible[:, 21 + nodes :] = False
+    visible[:, 35 + nodes :] = False
     padding = torch.zeros(rows, 1, 1, 72, dtype=dtype)
     padding[1:, ..., :3] = -torch.inf
     bias = torch.where(visible[None, None], padding, torch.tensor(-torch.inf, dtype=dtype))
