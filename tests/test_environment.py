@@ -141,16 +141,10 @@ def test_other_variables_of_gradio_are_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--port", "taken"], "port .* cannot be used, since it is taken; .*"),
-        (["--threads", "0"], "threads must be a whole number .*"),
-    ],
-)
-def test_a_refusal_is_one_line(words: list[str], sentence: str, taken: int) -> None:
-    done = ran(sys.executable, APP, *[word.replace("taken", str(taken)) for word in words])
+def test_a_refusal_is_one_line(taken: int) -> None:
+    done = ran(sys.executable, APP, "--port", taken)
     assert done.returncode == 2
+    sentence = "port .* cannot be used, since it is taken; .*"
     assert re.fullmatch(rf"app\.py: error: {sentence}\n", done.stderr), done.stderr
 
 

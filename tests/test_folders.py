@@ -253,7 +253,7 @@ def test_a_model_without_its_drafter_says_so(
     assert offer["model"]["unavailable_methods"] == DRAFTING
 
 
-def test_a_folder_that_makes_no_sense_is_refused_at_start(
+def test_what_makes_no_sense_is_refused_at_start(
     text_model: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def leave(code: int, said: str) -> None:
@@ -265,6 +265,7 @@ def test_a_folder_that_makes_no_sense_is_refused_at_start(
         (["--model", TEXT_ID, "--folder", tmp_path / "none"], "folder must be a folder with the"),
         (["--folder", text_model], own.format("lantern-scenes")),
         (["--model", tiny_model, "--folder", text_model], own.format("tiny")),
+        (["--threads", 0], "threads must be a whole number"),
     ):
         with pytest.raises(SystemExit) as left:
             command(app, *words)

@@ -21,7 +21,7 @@ from examples.quality.classifier import load_classifier
 from examples.train_drafter.teaching import train_hidden
 from lantern_demo import load
 from lantern_demo.models import bundled
-from lantern_demo.scenes import ATTRIBUTES, THINGS
+from lantern_demo.scenes import ATTRIBUTES, THING_PLACES, THINGS, WORDINGS
 
 IDS = {word: number + 3 for number, word in enumerate(vocabulary())}
 
@@ -46,6 +46,15 @@ def test_captions_have_the_right_article_and_may_omit() -> None:
         caption for caption in told if not {"moon", "moonless", "moonlight"} & {*caption.split()}
     ]
     assert 0.1 < len(short) / len(told) < 0.35
+
+
+def test_captions_say_where_a_lantern_hangs_or_a_thing_stands() -> None:
+    attributes = sample(200, 5).attributes()
+    told = Captions(IDS).text(Captions(IDS)(attributes, 1, omit=False))
+    rows = zip(told, attributes["thing"].tolist(), attributes["place"].tolist(), strict=True)
+    for caption, thing, place in rows:
+        wordings = (THING_PLACES if thing else WORDINGS["place"])[place]
+        assert any(wording in caption for wording in wordings), caption
 
 
 @torch.inference_mode()
