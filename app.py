@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 import traceback
 
@@ -57,6 +58,7 @@ def main() -> None:
             page = build(args.model, args.device, args.threads, args.folder)
             # The page opens immediately and shows that the model is still loading.
             launch(page, server_port=port, share=args.share, prevent_thread_lock=True)
+            sys.stdout.flush()  # so that a log file has the address, too
             page.lantern_service.wait()
             while True:  # other threads serve
                 time.sleep(3600)

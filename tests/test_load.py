@@ -337,6 +337,9 @@ def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(tiny_model: Path, tmp_pa
             events = stream.iter_lines()
             while "progress" not in next(events):
                 pass
+            assert f"http://127.0.0.1:{port}" in log.read_text(encoding="utf-8"), (
+                "not only at its end"
+            )
             start = time.monotonic()
             running.send_signal(signal.SIGINT)
             assert running.wait(30) == 0
