@@ -324,7 +324,8 @@ def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(tiny_model: Path, tmp_pa
     port = free_port()
     env = os.environ | {"HF_HUB_OFFLINE": "1", "LANTERN_CACHE": str(tmp_path / "cache")}
     env |= {"GRADIO_ANALYTICS_ENABLED": "False", "TMPDIR": str(tmp_path / "tmp")}
-    env.pop("GRADIO_TEMP_DIR", None)
+    for name in ("GRADIO_TEMP_DIR", "PYTHONUNBUFFERED"):
+        env.pop(name, None)
     app = Path(__file__).parents[1] / "app.py"
     command = [sys.executable, app, "--model", tiny_model, "--device", "cpu", "--port", port]
     # A script's background commands ignore Ctrl-C, and so would their child processes.
