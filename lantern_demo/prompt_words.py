@@ -12,6 +12,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.scenes import (
     LANTERN,
+    MOST_LANTERNS,
     NOUNS,
     OF_LANTERNS,
     SHOWN,
@@ -25,11 +26,15 @@ from lantern_demo.scenes import (
 # offered for a prompt that names nothing that the model draws; the page begins with it
 USUAL = "three red round lanterns over a lake at dusk"
 NUMBER, THING, PLACE, TIME = "count", "thing", "place", "time"
+NEEDED = (NUMBER, "shape", THING, PLACE, TIME)  # what a prompt of lanterns must say
 ARTICLE = "a"  # a number in captions, but mostly not in other sentences
 # replaces words that have been read, so that the words around them do not become neighbours
 GAP = "|"
 FOLLOW_NOUN = ("place", "time", "moon")
+# numbers above four
+MANY = "five six seven eight nine ten eleven twelve twenty dozen hundred thousand many"
 
+AT_MOST = f"This model draws at most {WORDINGS['count'][-1][0]} lanterns."
 ONE_KIND = "This model draws one kind of thing in a picture."
 ONE_THING = "This model draws one of a thing, without a colour or kind."
 
@@ -179,17 +184,24 @@ class Phrasebook:
     def completed(self, prompt: str) -> Completed:
         """Return what is drawn for a prompt.
 
-        Lanterns are drawn from any words. A thing gets a place and a time where it is drawn surely,
-        and the plainest wording. Raises NotDrawn for a prompt that names nothing of both.
+        Lanterns get what they lack of a number, a kind, a place and a time. A thing gets a place
+        and a time where it is drawn surely, and the plainest wording. Raises NotDrawn for a prompt
+        that names nothing of both.
         """
         reading = self.read(prompt)
         if THING not in reading.said:
             raise NotDrawn(self.things, self._offers(prompt, reading.said))
         if not reading.lanterns:
             return self._thing(reading)
-        if len(reading.kinds) == 1:
+        several = len(reading.kinds) > 1
+        if not several and reading.said.keys() >= set(NEEDED):
             return Completed(prompt)
-        return Completed(self._lanterns(reading.said), ONE_KIND)
+        said = {**{part: self.usual[part] for part in NEEDED}, **reading.said}
+        why = [ONE_KIND] if several else []
+        if NUMBER not in reading.said and (many := _number(prompt)):
+            said[NUMBER] = self.parts[NUMBER][:many][:MOST_LANTERNS][-1][0]
+            why += [AT_MOST] if many > MOST_LANTERNS else []
+        return Completed(self._lanterns(said), " ".join(why) or None)
 
     def sure(self, said: Mapping[str, str]) -> dict[str, list[str]]:
         """Return the places of a thing, and its times at the place that is asked for."""
@@ -255,6 +267,13 @@ class Phrasebook:
 def _words(prompt: str) -> list[str]:
     plain = unicodedata.normalize("NFKC", prompt).lower()
     return [word for word, _ in Whitespace().pre_tokenize_str(plain)]
+
+
+def _number(prompt: str) -> int:
+    """Return the number in a prompt that is no phrase of captions; 0 for none."""
+    words = _words(prompt)
+    more = 0 if set(MANY.split()).isdisjoint(words) else MOST_LANTERNS + 1
+    return next((int(word[:9]) for word in words if word.isdecimal()), more)
 
 
 def _class_of(part: str, said: Mapping[str, str]) -> int | None:

@@ -78,7 +78,8 @@ def test_programs_draw_by_mcp(served: str) -> None:
         assert not drawn.isError and pictures(drawn) == [(256, 256)]
         numbers = json.loads(drawn.content[-1].text)
         assert (numbers["method"], numbers["unknown_words"]) == ("lantern++", ["zebra"])
-        assert numbers["completed"] is numbers["warning"] is None
+        assert numbers["completed"] == "one round lantern over a lake at dusk"
+        assert numbers["warning"] is None
     raced = ask(served, "compare", {"prompt": "a red lantern", "methods": ["vanilla", "eagle1"]})
     ((wide, _),) = pictures(raced)
     assert wide > 2 * 256, "one sheet of both"

@@ -43,7 +43,8 @@ def test_unknown_words_are_named(pipe: Pipeline) -> None:
     drawn = pipe.generate("two Purple zebras lanterns over a lake")
     record = drawn.record
     assert record["unknown_words"] == ["zebras"] and record["settings"]["seed"] == DEFAULT_SEED
-    assert drawn.warning is None and record["completed"] is None
+    assert drawn.warning is None
+    assert record["completed"] == "two purple round lanterns over a lake at dusk"
     assert "one of a thing" in str(pipe.generate("two cars").warning)
     with pytest.raises(NotDrawn, match="Try: "):
         pipe.generate("two Purple zebras over a lake")

@@ -124,16 +124,21 @@ def test_what_a_prompt_says(prompt: str, said: str) -> None:
     assert {f"{part} {phrase}" for part, phrase in found.items()} == set(said.split(", ")) - {""}
 
 
-ONE_KIND, ONE_THING = "one kind of thing", "one of a thing"
+MOON = "with a full moon"
+ONE_KIND, ONE_THING, AT_MOST = "one kind of thing", "one of a thing", "at most four lanterns"
 
 
 @pytest.mark.parametrize(
     ("prompt", "drawn", "why"),
     [
-        ("four lanterns", "four lanterns", ""),
-        ("two red zebra sky lanterns by the lake", "two red zebra sky lanterns by the lake", ""),
-        ("a green box lantern and an apple", "one green box lantern", ONE_KIND),
-        ("a lantern and a cat on a hill", "one lantern over the hills", ONE_KIND),
+        ("five red lanterns", "four red round lanterns over a lake at dusk", AT_MOST),
+        ("12 lanterns at night", "four round lanterns over a lake at night", AT_MOST),
+        ("2 jade lanterns", "two jade round lanterns over a lake at dusk", ""),
+        ("red lanterns and the moon", "three red round lanterns over a lake at dusk " + MOON, ""),
+        ("two red zebra sky lanterns by the lake", "two red sky lanterns by the lake at dusk", ""),
+        ("four box lanterns in a field at dawn!", "four box lanterns in a field at dawn!", ""),
+        ("a green box lantern and an apple", "one green box lantern over a lake at dusk", ONE_KIND),
+        ("a lantern and a cat on a hill", "one round lantern over the hills at dusk", ONE_KIND),
         ("a cat", "one cat on a plain at dusk", ""),
         ("The kitten!", "one cat on a plain at dusk", ""),
         ("a fluffy cat with a moon", "one cat on a plain at dusk with a full moon", ""),
