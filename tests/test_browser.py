@@ -315,6 +315,46 @@ def test_the_sentence_of_lists_draws_what_it_says(page: Page) -> None:
     expect(colour).to_have_value("golden")
 
 
+def test_a_list_obeys_the_keys(page: Page) -> None:
+    """As it does a mouse: Enter on a thing completes the sentence, and on *type* shows the text."""
+    parts = page.locator("#sentence")
+    thing = parts.get_by_label(texts.PARTS["thing"], exact=True)
+    thing.focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    expect(thing).to_have_value("dog")
+    expect(parts.get_by_label(texts.PARTS["place"], exact=True)).to_have_value("on a lake")
+    expect(parts.get_by_label(texts.PARTS["colour"], exact=True)).to_have_count(0)
+    page.keyboard.press("Tab")
+    expect(parts.get_by_label(texts.PARTS["place"], exact=True)).to_be_focused()
+    expect(thing).to_have_value("dog")
+    thing.focus()
+    thing.press("ArrowUp")
+    active = page.get_by_role("option", name=texts.TYPE, exact=True)
+    while not active.evaluate("one => one.matches('.active')"):
+        thing.press("ArrowUp")
+    thing.press("Enter")
+    line = page.locator("#prompt :is(textarea, input)")
+    expect(line).to_be_focused()
+    line.fill("five red lanterns")
+    page.wait_for_timeout(500)
+    expect(line).to_have_value("five red lanterns")
+    page.locator("#type").click()
+    expect(parts.get_by_label(texts.PARTS["count"], exact=True)).to_have_value("four")
+
+
+def test_a_fault_before_a_race_is_told(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And Draw is ready again."""
+
+    def broken(*_: Any) -> None:
+        raise KeyError("type")
+
+    monkeypatch.setattr("lantern_demo.ui.compare.prompt_and_settings", broken)
+    draw(page)
+    expect(page.get_by_role("alert")).to_contain_text("The run failed on the server.")
+    expect(page.locator("#draw")).to_be_enabled()
+
+
 @pytest.mark.parametrize("width", [390, 768, 1280])
 def test_a_typed_prompt_begins_where_the_page_does(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})

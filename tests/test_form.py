@@ -17,7 +17,7 @@ from lantern_demo.scenes import SURE, worded
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.ask import LISTED, TYPE, chosen, filled, nearest
+from lantern_demo.ui.ask import LISTED, TYPE, chosen, filled, listed, nearest, prompt_of
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
 from lantern_demo.ui.components import Updates, Widgets
 from lantern_demo.ui.form import FIELDS, OTHERS, Form, choose, preset
@@ -57,7 +57,7 @@ def shown(form: Form, updates: Updates) -> dict[str, Any]:
 
 def picked(form: Form, **said: str) -> dict[str, Any]:
     lists = [said.get(part, "") for part in form.sentence.lists]
-    return shown(form, chosen(form.sentence, INFO, *lists))
+    return shown(form, chosen(form.sentence, INFO, False, *lists))
 
 
 def test_a_chosen_thing_stands_where_it_is_drawn_surely(form: Form) -> None:
@@ -92,6 +92,23 @@ def test_a_prompt_with_a_moon_is_shown_as_text(form: Form) -> None:
     for prompt, typing in (("one fox on a plain at dusk", False), (moon, True), ("a fox", True)):
         assert shown(form, filled(form.sentence, INFO, prompt))["typing"] == typing
     assert nearest(INFO, "a fox") == "one fox on a plain at dusk"
+
+
+def test_lists_show_what_is_drawn_for_a_typed_prompt() -> None:
+    """Also one with a number or a moon that no list has."""
+    for prompt, lists in (
+        ("five red lanterns", "four red round lanterns over a lake at dusk"),
+        ("a fox with a moon", "one fox on a plain at dusk"),
+        ("a zebra", "one horse on a lake at night"),
+    ):
+        assert listed(INFO, prompt) == lists
+
+
+def test_what_a_list_says_late_leaves_the_line_of_text(form: Form) -> None:
+    lists = ["lantern" if part == "thing" else "" for part in form.sentence.lists]
+    assert chosen(form.sentence, INFO, True, *lists) == {form.sentence.typing: True}
+    lists = [TYPE if part == "thing" else "" for part in form.sentence.lists]
+    assert prompt_of(form.sentence, False, "a fox", tuple(lists)) == "a fox"
 
 
 def test_paper_settings_fill_the_fields_and_the_rest(demo: tuple[Service, Widgets, Form]) -> None:

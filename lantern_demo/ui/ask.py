@@ -28,8 +28,10 @@ from lantern_demo.ui.service import Service
 
 PRESS_DRAW = "() => document.getElementById('draw').click()"
 # The line of text has the keys when it appears.
-TO_THE_TEXT = """() => setTimeout(
-  () => document.querySelector("#prompt textarea, #prompt input")?.select(), 50)"""
+TO_THE_TEXT = """() => setTimeout(() => {
+  const line = document.querySelector("#prompt textarea, #prompt input");
+  if (line !== document.activeElement) line?.select();
+}, 50)"""
 LISTED = tuple(part for part in WORDINGS if part != "moon")  # parts of a prompt that have lists
 TYPE = "type"  # the entry of the things' list that shows the line of text
 
@@ -156,8 +158,8 @@ def filled(s: Sentence, info: ModelInfo, prompt: str, typing: bool = False) -> U
 
 
 def prompt_of(s: Sentence, typing: bool, prompt: Any, lists: tuple[Any, ...]) -> Any:
-    """Return the prompt of the fields."""
-    if typing:
+    """Return the prompt of the fields: of the lists, unless a line of text is asked for."""
+    if typing or TYPE in lists:
         return prompt
     return worded({part: value for part, value in zip(s.lists, lists, strict=True) if value})
 
@@ -167,11 +169,16 @@ def wire_prompt(service: Service, s: Sentence, offers: gr.HTML) -> None:
     lists = list(s.lists.values())
     info = service.info
     for part in (THING, PLACE):
-        picked = s.lists[part].select(partial(chosen, s, info), lists, s.all(), **AT_ONCE)
+        # `select` would not hear Enter. `input` also hears that a list is left, as it is.
+        picked = s.lists[part].input(
+            partial(chosen, s, info),
+            [s.typing, *lists],
+            s.all(),
+            trigger_mode="always_last",
+            **AT_ONCE,
+        )
         picked.then(None, js=TO_THE_TEXT, **QUIET)
-    s.toggle.click(
-        lambda text: filled(s, info, nearest(info, text)), [s.prompt], s.all(), **AT_ONCE
-    )
+    s.toggle.click(lambda text: filled(s, info, listed(info, text)), [s.prompt], s.all(), **AT_ONCE)
     drawn = s.surprise.click(partial(surprised, s, info), None, s.all(), **AT_ONCE)
     drawn.then(None, js=PRESS_DRAW, **QUIET)
 
@@ -182,13 +189,19 @@ def wire_prompt(service: Service, s: Sentence, offers: gr.HTML) -> None:
     taken.then(None, js=PRESS_DRAW, **QUIET)
 
 
-def chosen(s: Sentence, info: ModelInfo, *lists: Any) -> Updates:
-    """Show the lists of a chosen thing or place, with what is drawn for it; or the line of text."""
-    said = dict(zip(s.lists, lists, strict=True))
-    typing = said[THING] == TYPE
+def chosen(s: Sentence, info: ModelInfo, typing: bool, *lists: Any) -> Updates:
+    """Show the lists of a chosen thing or place, with what is drawn for it; or the line of text.
+
+    What comes from a list that the line of text has replaced changes nothing.
+    """
     if typing:
+        return {s.typing: typing}
+    said = {part: value for part, value in zip(s.lists, lists, strict=True) if value}
+    if said[THING] == TYPE:
         del said[THING]
-    return filled(s, info, nearest(info, worded({k: v for k, v in said.items() if v})), typing)
+        return filled(s, info, worded(said), typing=True)
+    prompt = worded(said)
+    return filled(s, info, prompt if said[THING] in WORDINGS[THING][0] else nearest(info, prompt))
 
 
 def surprised(s: Sentence, info: ModelInfo) -> Updates:
@@ -207,3 +220,11 @@ def nearest(info: ModelInfo, prompt: str) -> str:
         return completed(info, prompt).prompt
     except NotDrawn as error:
         return error.prompts[0]
+
+
+def listed(info: ModelInfo, prompt: str) -> str:
+    """Return what is drawn for a prompt, in what the lists can say."""
+    book = phrasebook(info)
+    assert book is not None
+    said = book.read(nearest(info, prompt)).said
+    return worded({part: said[part] for part in LISTED if part in said})

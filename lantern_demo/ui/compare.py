@@ -56,7 +56,18 @@ VISITED = 8  # runs of a visitor that the gallery shows
 NEW_SEEDS = 10_000  # a new seed lies below: people read it out
 
 
-def draw(
+def draw(service: Service, w: Widgets, form: Form, *asked: Any) -> Iterator[Updates]:
+    """Run a comparison and show its progress, as `_drawn` does; any fault ends in a sentence."""
+    try:
+        yield from _drawn(service, w, form, *asked)
+    except gr.Error:  # the Space's own refusals, such as a spent quota
+        raise
+    except Exception as error:
+        logging.getLogger(__name__).exception("a comparison failed")
+        yield {w.status: status_html(texts.internal_error(error), "error")}
+
+
+def _drawn(
     service: Service,
     w: Widgets,
     form: Form,
@@ -112,12 +123,12 @@ def draw(
             live = Live(w, shown, Path(folder))
             yield from map(live.updates, events)
         yield {w.status: _closing_words(shown)}
-    except gr.Error:  # the Space's own refusals, such as a spent quota
+    except gr.Error:
         raise
-    except Exception as error:
-        logging.getLogger(__name__).exception("a comparison failed")
+    except Exception:
         shown.lanes.update({method: lane.stopped() for method, lane in shown.lanes.items()})
-        yield {w.status: status_html(texts.internal_error(error), "error"), w.stage: _live(shown)}
+        yield {w.stage: _live(shown)}
+        raise
 
 
 def prompt_and_settings(form: Form, fields: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
