@@ -273,7 +273,10 @@ def test_stop_on_a_phone_leaves_what_was_drawn(tab: Page, server: str) -> None:
 def test_a_run_that_is_stopped_at_once_leaves_no_numbers_of_another(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And *Repeat* has nothing to run."""
+    """Nor its steps or files. And *Repeat* has nothing to run."""
+    page.locator("#stage .explain").click()
+    how = page.locator("#how-panel")
+    expect(how.locator(".panel")).to_be_visible()
     with held_races(monkeypatch) as go_on:
         draw(page)
         page.locator('#stage [data-phase="drawing"]').first.wait_for()
@@ -281,9 +284,12 @@ def test_a_run_that_is_stopped_at_once_leaves_no_numbers_of_another(
         page.locator("#stop").click()
         go_on.set()
         expect(page.locator(HEADLINE)).to_have_text(texts.STOPPED_RACE)
+    expect(how.get_by_text(texts.WEB["noSteps"])).to_be_visible()
+    expect(how.locator(".panel")).to_be_hidden()
+    expect(page.locator("#sheet")).to_be_disabled()
     tab_of(page, texts.NUMBERS_TAB)
-    expect(page.locator("#table")).to_contain_text(texts.TABLE_HEAD[0])
-    expect(page.locator("#table")).not_to_contain_text("LANTERN++")
+    expect(page.locator("#table")).to_have_text(texts.NO_NUMBERS)
+    expect(page.locator("#record")).to_be_disabled()
     page.locator("#repeat").click()
     expect(page.get_by_role("alert")).to_have_text(texts.NOTHING_TO_REPEAT)
 
@@ -369,7 +375,11 @@ def test_a_typed_prompt_begins_where_the_page_does(page: Page, width: int) -> No
 
 
 def test_tab_goes_through_the_sentence_to_draw(page: Page) -> None:
-    """Also past a list that scrolls, which a browser would stop at."""
+    """Also past a list that scrolls, which a browser would stop at. A link has the same ring."""
+    ring = "getComputedStyle(document.activeElement).outlineWidth"
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link").first).to_be_focused()
+    assert page.evaluate(ring) == "3px"
     page.get_by_role("combobox", name=texts.PARTS["count"]).focus()
     for part in ("colour", "shape", "thing", "place", "time"):
         page.keyboard.press("Tab")
@@ -377,6 +387,7 @@ def test_tab_goes_through_the_sentence_to_draw(page: Page) -> None:
     for name in ("draw", "surprise", "open-settings"):
         page.keyboard.press("Tab")
         expect(page.locator(f"#{name}")).to_be_focused()
+    assert page.evaluate(ring) == "3px"
 
 
 def test_a_list_of_things_shows_what_can_be_said_of_them(page: Page) -> None:
@@ -520,6 +531,7 @@ def test_nothing_overlaps_on_a_narrow_phone(tab: Page, server: str) -> None:
             tab.set_viewport_size({"width": width, "height": 700})
             tab.wait_for_timeout(200)
             assert tab.evaluate(OVERLAPS) == [] and fits(tab), (live, width)
+            expect(tab.locator("#tabs [role=tab]")).to_have_count(3)
 
 
 def test_six_lanes_stand_in_one_row(tab: Page, server: str) -> None:
@@ -538,3 +550,8 @@ def test_wide_letters_overlap_nothing(tab: Page, server: str) -> None:
     tab.set_viewport_size({"width": 320, "height": 700})
     tab.add_style_tag(content="#stage * { letter-spacing: 0.1em !important; }")
     assert tab.evaluate(OVERLAPS) == [] and fits(tab)
+    # Gradio puts tabs that do not fit in a menu.
+    tab.add_style_tag(content="#tabs button { letter-spacing: 0.5em !important; }")
+    tab.set_viewport_size({"width": 319, "height": 700})
+    expect(tab.locator("#settings-button")).to_have_count(0)
+    settings(tab)

@@ -23,9 +23,11 @@ from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.ask import offers_of, prompt_of
 from lantern_demo.ui.components import (
+    NO_TABLE,
     Updates,
     Widgets,
     asked,
+    handed_out,
     outcomes,
     pack,
     results_of,
@@ -218,7 +220,8 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     if shown.request is not None:
         updates[w.seed] = shown.request.seed
     if shown.record is None:  # the results are not left to look like this run's
-        updates |= {w.result: Shown(), w.table: table_html([]), w.record: None, w.sheet: None}
+        updates |= {w.result: Shown(), w.table: NO_TABLE}
+        updates |= {button: handed_out(None) for button in (w.record, w.sheet)}
     else:
         updates |= results_of(w, service, shown, "live", True)
         runs = [Recorded(shown.record, shown.pictures), *visited][:VISITED]

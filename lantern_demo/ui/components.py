@@ -43,6 +43,8 @@ PANEL = ("steps", "pieces", "panel")  # loaded when the panel is first seen
 FIRST_STYLES = Path(__file__).with_name("first.css")
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
+NO_TABLE = f'<p class="note">{escape(texts.NO_NUMBERS)}</p>'
+
 # Buttons in a gr.HTML: a click selects one.
 CHOSEN = """element.addEventListener("click", ({ target }) => {
   const button = target.closest("button");
@@ -199,9 +201,14 @@ def results_of(
         w.result: shown,
         w.stage: pack(view),
         w.table: table_html(table(record)),
-        w.record: record_file,
-        w.sheet: sheet_file,
+        w.record: handed_out(record_file),
+        w.sheet: handed_out(sheet_file),
     }
+
+
+def handed_out(file: str | None) -> Updates:
+    """Return the update of a button that hands out a file; without one nothing can be pressed."""
+    return gr.update(value=file, interactive=file is not None)
 
 
 def scratch() -> TemporaryDirectory[str]:

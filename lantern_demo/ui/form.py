@@ -15,10 +15,9 @@ from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, ON_T
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.ask import Sentence, filled
-from lantern_demo.ui.components import CHOSEN, Updates, answer, status_html
+from lantern_demo.ui.components import CHOSEN, NO_TABLE, Updates, answer, status_html
 from lantern_demo.ui.limits import AT_ONCE
 from lantern_demo.ui.recorded import recorded_runs, strip_of
-from lantern_demo.ui.run_view import table_html
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.twin import Twins, add_twins
 
@@ -155,17 +154,19 @@ def add_strip() -> tuple[gr.HTML, gr.DownloadButton]:
     with gr.Row(elem_id="strip"):
         # Gradio's gallery would bring a player of films, of 150 KB, to every visit.
         runs = gr.HTML(strip_of(recorded_runs()), js_on_load=CHOSEN, elem_id="runs")
-        sheet = gr.DownloadButton(texts.SHEET, elem_id="sheet", size="md", min_width=180, scale=0)
+        sheet = gr.DownloadButton(
+            texts.SHEET, elem_id="sheet", interactive=False, size="md", min_width=180, scale=0
+        )
     return runs, sheet
 
 
 def add_numbers() -> Tabs:
     """Add the table, what draws the run again, and the twin."""
-    table = gr.HTML(table_html([]), elem_id="table")
+    table = gr.HTML(NO_TABLE, elem_id="table")
     gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
     size: dict[str, Any] = {"size": "md", "min_width": 150}
     with gr.Row():
         repeat = gr.Button(texts.REPEAT, elem_id="repeat", **size)
-        record = gr.DownloadButton(texts.DOWNLOAD, elem_id="record", **size)
+        record = gr.DownloadButton(texts.DOWNLOAD, elem_id="record", interactive=False, **size)
     told = answer("repeat-told")
     return Tabs(table, repeat, told, record, add_twins())

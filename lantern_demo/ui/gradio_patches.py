@@ -4,9 +4,9 @@ Each function names the Gradio version that needs it, and the reason. Check each
 of Gradio: `tests/test_gradio_patches.py` fails when another version than CHECKED is installed.
 
 Some dependences are elsewhere. `style.css` names classes of Gradio's own elements:
-`.html-container`, `.main.fillable`, `main.contain`, `.column`, `.wrap-inner` and `.icon-wrap`. A
-run changes the `run_state.Shown` that it handed to a `gr.State`; a test checks that Gradio keeps
-the object itself.
+`.html-container`, `.main.fillable`, `.tab-container`, `main.contain`, `.column`, `.wrap-inner` and
+`.icon-wrap`. A run changes the `run_state.Shown` that it handed to a `gr.State`; a test checks that
+Gradio keeps the object itself.
 """
 
 from __future__ import annotations

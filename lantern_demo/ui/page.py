@@ -68,9 +68,10 @@ KEEP_FOCUS = """() => setTimeout(() => {
 }, 50)"""
 CAME_BY = "() => [performance.getEntriesByType('navigation')[0]?.type ?? '']"
 GO = "(go) => { if (go) document.getElementById('draw').click(); }"
+# A tab that does not fit has no button in the page.
 TO_THE_SETTINGS = """() => {
-  document.getElementById("settings-button").click();
   document.getElementById("tabs").scrollIntoView({ block: "start", behavior: "smooth" });
+  return { selected: "settings", __type__: "update" };
 }"""
 
 
@@ -120,12 +121,12 @@ def build(
 
         stage = add_stage(first)
         runs, sheet = add_strip()
-        with gr.Tabs(elem_id="tabs"):
+        with gr.Tabs(elem_id="tabs") as below:
             with gr.Tab(texts.HOW_TAB, elem_id="how"):
                 add_panel(look)
             with gr.Tab(texts.NUMBERS_TAB):
                 tabs = add_numbers()
-            with gr.Tab(texts.SETTINGS, elem_id="settings"):
+            with gr.Tab(texts.SETTINGS, id="settings", elem_id="settings"):
                 form = add_settings(service, sentence)
         go = gr.Textbox(visible=False)
         w = Widgets(
@@ -142,7 +143,7 @@ def build(
             offers,
             go,
         )
-        settings_button.click(None, js=TO_THE_SETTINGS, **QUIET)
+        settings_button.click(None, None, below, js=TO_THE_SETTINGS, **QUIET)
         wire_prompt(service, sentence, offers)
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
         _wire_runs(service, queued, w, form, tabs)

@@ -127,6 +127,7 @@ NO_ROOM = (
     "space and draw again."
 )
 STILL_RUNNING = "Something is being drawn; press Stop first."
+NO_NUMBERS = "No method has finished, so there are no numbers yet."
 NOTHING_TO_REPEAT = "There is nothing to run again yet."
 LOADING = "Loading the model. Runs begin when it is loaded; no time includes this."
 RACING = "Live on this machine."
@@ -256,6 +257,7 @@ WEB: dict[str, Any] = {
     "copied": "Copied",
     "download": "Download the picture drawn with {method} (PNG)",
     "explain": HOW_TAB,
+    "noSteps": "No method has finished, so there is no step to show yet.",
     "open": "{method}: how its steps work",
 }
 

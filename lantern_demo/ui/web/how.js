@@ -1,7 +1,9 @@
 // The tab "How it works": the panel that tells a step. Its scripts come when it is first seen.
 
+const nothing = el("p", { class: "note", hidden: true }, WORDS.noSteps);
 const place = element.querySelector(".how");
 let [panel, coming, seen, told] = [null, null, false, null];
+place.append(nothing);
 
 const load = () => {
   const script = (loaded, failed) =>
@@ -19,9 +21,11 @@ const load = () => {
 /** Tell a step of the run that is shown, once somebody sees it. */
 async function follow() {
   const run = window.lanternRun;
+  nothing.hidden = run !== null;
+  if (panel) panel.root.hidden = run === null;
   if (!seen || !run || run === told) return;
   await load();
-  if (panel && told !== run) panel.set((told = run));
+  if (panel && told !== run && window.lanternRun === run) panel.set((told = run));
 }
 
 document.addEventListener("lantern-run", async () => {

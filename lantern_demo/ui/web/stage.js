@@ -125,6 +125,10 @@ async function copyLink() {
 
 /** A run goes on: pieces are painted as they are told, and a lane that arrives has its picture. */
 function goOn(view, views, racing) {
+  if (!racing) {
+    window.lanternRun = null; // nothing is told of a run that is not shown
+    document.dispatchEvent(new CustomEvent("lantern-run"));
+  }
   why.textContent = racing ? words.racing : "";
   scrub.value = 0;
   scrub.style.setProperty("--played", "0%");
