@@ -228,6 +228,7 @@ def test_a_link_is_drawn_and_a_reload_is_not(demo: tuple[Service, Widgets, Form]
         found = from_link(service, w, form, asked, came_by) or {}
         assert (found[w.go], found[form.seed]) == (go, 9) and words in found[w.status]
         assert found[form.others]["top_p"] == 0.5
+        assert (w.stage in found) == bool(go), "the example stays unless something is drawn"
     assert from_link(service, w, form, {"utm_source": "x"}, "navigate") is None
 
 
@@ -240,13 +241,21 @@ def test_a_link_to_what_is_not_drawn_shows_the_example_beside_the_refusal(
     assert updates[w.go] == "draw" and updates[w.result].record is not None
 
 
+LINK = {"prompt": "a cat", "methods": "vanilla,foo", "seed": "9"}
+
+
 def test_a_bad_link_shows_the_recording_and_a_sentence(
     demo: tuple[Service, Widgets, Form],
 ) -> None:
+    """And fills in what else it has."""
     service, w, form = demo
     evil = "[Log in](https://example.org)"
     found = from_link(service, w, form, {"tree": evil}, "navigate") or {}
     assert "Draft tree must be one of" in found[w.status] and w.go not in found
+    found = from_link(service, w, form, LINK, "navigate") or {}
+    assert "Method must be one of" in found[w.status] and "foo" in found[w.status]
+    assert found[form.sentence.prompt]["value"] == "a cat" and found[form.seed] == 9
+    assert not found[w.go] and found[w.result].record is not None
     gone = from_link(service, w, form, {"run": "3f2a"}, "navigate") or {}
     assert texts.OLD_LINK in gone[w.status] and gone[w.result].record is not None
 

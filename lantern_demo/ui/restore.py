@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from lantern_demo.models.registry import ModelInfo
 from lantern_demo.prompt_words import USUAL, NotDrawn, completed
 from lantern_demo.runs.record import drawn_with
 from lantern_demo.settings.settings import Settings
@@ -77,32 +79,47 @@ def from_link(
 ) -> Updates | None:
     """Show the recorded run that a link requests, or have another drawn; None for no request.
 
-    After a reload nothing is drawn: the visitor hears that a run that went on was stopped.
+    After a reload nothing is drawn: the visitor hears that a run that went on was stopped. Nor is
+    it for a link with a wrong value, which is named. What else it has is filled in.
     """
     info = service.info
-    try:
-        asked = link.read(parameters, info)
-    except ValueError as error:
-        why = texts.REFUSED_LINK.format(why=texts.to_visitor(str(error)))
-        return {**show_first(service, w), w.status: status_html(why, "refused")}
-    if asked is None and "run" not in parameters:
+    asked, wrong = _readable(parameters, info)
+    if asked is None and not wrong and "run" not in parameters:
         return None
     if asked is None:
-        return {**show_first(service, w), w.status: status_html(texts.OLD_LINK)}
-    if (example := _example_of(asked)) is not None:
+        words = status_html(wrong, "refused") if wrong else status_html(texts.OLD_LINK)
+        return {**show_first(service, w), w.status: words}
+    if not wrong and (example := _example_of(asked)) is not None:
         return show_run(service, w, form, Shown(), [], example)
-    waiting = {w.stage: not_drawn(chosen_methods(service, asked.methods), info.tokens)}
+    words = status_html(texts.RELOADED if came_by == RELOAD else texts.READY_LINK)
+    go = not wrong and came_by != RELOAD and asked.prompt is not None
     try:
         completed(info, asked.prompt or USUAL)
-    except NotDrawn:  # Draw says so, beside the example
-        waiting = show_first(service, w)
+        drawn = go
+    except NotDrawn:  # Draw says so
+        drawn = False
+    lanes = not_drawn(chosen_methods(service, asked.methods), info.tokens)
     return {
-        **waiting,
+        **({w.stage: lanes} if drawn else show_first(service, w)),
         **choose(service, form, asked.prompt, asked.methods, asked.settings),
         **({form.seed: asked.settings.seed} if asked.seeded else {}),
-        w.status: status_html(texts.RELOADED if came_by == RELOAD else texts.READY_LINK),
-        w.go: "" if came_by == RELOAD or asked.prompt is None else "draw",
+        w.status: status_html(wrong, "refused") if wrong else words,
+        w.go: "draw" if go else "",
     }
+
+
+def _readable(parameters: Mapping[str, str], info: ModelInfo) -> tuple[link.Asked | None, str]:
+    """Return what a link requests, and a sentence about a wrong value. All such are left out."""
+    try:
+        return link.read(parameters, info), ""
+    except ValueError as error:
+        wrong = texts.REFUSED_LINK.format(why=texts.to_visitor(str(error)))
+    right: dict[str, str] = {}
+    for name, value in parameters.items():
+        with suppress(ValueError):
+            link.read({**right, name: value}, info)
+            right[name] = value
+    return link.read(right, info), wrong
 
 
 def _example_of(asked: link.Asked) -> int | None:

@@ -119,7 +119,8 @@ OLD_LINK = (
     "The link is of an older version, which kept runs. That run is gone; an example is shown."
 )
 RELOADED = (
-    "The page was loaded anew. A run that was not done is stopped; Draw begins it from the start."
+    "The page was loaded anew, so a run that was not done is stopped. An example is shown; Draw "
+    "begins yours from the start."
 )
 NOT_DRAWN_YET = "Nothing is drawn yet."
 NO_ROOM = (
