@@ -141,9 +141,9 @@ def fits(page: Page) -> bool:
     return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-def lit(page: Page, lane: str, cell: int) -> bool:
-    """Whether a cell of a lane's picture has the light edge of the one that is pointed at."""
-    return page.locator(f"#lane-{lane} canvas").evaluate(
+def lit(page: Page, canvas: str, cell: int) -> bool:
+    """Whether a cell of a picture has the light edge of the one that is pointed at."""
+    return page.locator(canvas).evaluate(
         """(canvas, cell) => {
           const size = canvas.width / 16;
           const [x, y] = [(cell % 16) * size, Math.floor(cell / 16) * size];

@@ -254,7 +254,9 @@ def click_piece(page: Page, canvas: str, cell: int) -> None:
 
 
 def test_a_click_on_a_piece_tells_the_step_that_drew_it(shown: Page) -> None:
-    """In a lane, and in the panel's large picture. At its ends the stepper stays where it is."""
+    """In a lane, and in the panel's large picture. The piece is marked there. At its ends the
+    stepper stays where it is.
+    """
     run = recorded_runs()[0].record["methods"]
     title = shown.locator(".panel h3")
 
@@ -266,8 +268,13 @@ def test_a_click_on_a_piece_tells_the_step_that_drew_it(shown: Page) -> None:
     click_piece(shown, "#lane-eagle2 canvas", 40)
     expect(title).to_have_text(step("eagle2", 40))
     told(shown, "1. Guess.")
+    assert lit(shown, ".panel .large", 40) and not lit(shown, ".panel .large", 20)
+    shown.keyboard.press("ArrowRight")
+    shown.keyboard.press("ArrowRight")
+    expect(shown.locator(".guesses [aria-current] b")).to_have_text(["Piece 41:"])
     click_piece(shown, ".panel .large", 255)
     expect(title).to_have_text(step("eagle2", 255))
+    assert not lit(shown, ".panel .large", 40)
     click_piece(shown, "#lane-vanilla canvas", 0)
     expect(title).to_have_text(step("vanilla", 0))
     told(shown, texts.PANEL["phases"]["first"])
@@ -283,10 +290,10 @@ def test_a_click_on_a_piece_tells_the_step_that_drew_it(shown: Page) -> None:
 
 def test_a_piece_that_is_pointed_at_is_lit_in_all_lanes(shown: Page) -> None:
     shown.locator("#lane-vanilla canvas").hover(position={"x": 5, "y": 20})
-    assert all(lit(shown, lane, 16) for lane in LANES)
-    assert not any(lit(shown, lane, 1) for lane in LANES)
+    assert all(lit(shown, f"#lane-{lane} canvas", 16) for lane in LANES)
+    assert not any(lit(shown, f"#lane-{lane} canvas", 1) for lane in LANES)
     shown.mouse.move(0, 0)
-    assert not any(lit(shown, lane, 16) for lane in LANES)
+    assert not any(lit(shown, f"#lane-{lane} canvas", 16) for lane in LANES)
 
 
 # What the panel says of every guess, by step: [fate, words], and each phase's sentence.

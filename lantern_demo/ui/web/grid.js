@@ -117,14 +117,15 @@ function paint(canvas, lane, count, grid, options) {
       if (token >= Math.min(since, count - 1))
         box(token, (x, y) => g.strokeRect(x + 1, y + 1, cell - 2, cell - 2));
   }
-  if (options.cell >= 0) {
-    box(options.cell, (x, y) => {
-      g.lineWidth = Math.max(3, cell * 0.16);
-      g.strokeStyle = "#000000";
-      g.strokeRect(x, y, cell, cell);
-      g.lineWidth /= 2;
-      g.strokeStyle = "#ffffff";
-      g.strokeRect(x, y, cell, cell);
-    });
-  }
+  if (options.cell >= 0) box(options.cell, (x, y) => lightCell(g, x, y, cell));
+}
+
+/** Give a cell a light edge. */
+function lightCell(g, x, y, cell) {
+  g.lineWidth = Math.max(3, cell * 0.16);
+  g.strokeStyle = "#000000";
+  g.strokeRect(x, y, cell, cell);
+  g.lineWidth /= 2;
+  g.strokeStyle = "#ffffff";
+  g.strokeRect(x, y, cell, cell);
 }

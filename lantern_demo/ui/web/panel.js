@@ -30,6 +30,7 @@ function stepPanel(look) {
     el("div", { class: "below" }, list, note, el("p", { class: "hint" }, WORDS.hint)),
   );
   let [view, lane, step, phase] = [null, null, 0, "keep"];
+  let pressed; // the piece whose step was asked for, while that step is told
   let [guesses, asking] = [[], 0];
   let decoded = null; // { strip, liked } of this step, once the server has decoded it
 
@@ -43,6 +44,7 @@ function stepPanel(look) {
   /** Tell the step that drew a piece of a lane; without them, one that shows most. */
   function tell(one = tellingLane(view.lanes), cell) {
     const at = cell === undefined ? tellingStep(one, view.grid) : stepOf(one, cell);
+    pressed = cell;
     turn(one, at, phasesOf(one, at)[0]);
   }
 
@@ -58,6 +60,7 @@ function stepPanel(look) {
   /** Show a phase of a step. */
   function turn(one, at, what) {
     const same = one === lane && at === step;
+    if (pressed !== undefined && stepOf(one, pressed) !== at) pressed = undefined;
     [lane, step, phase] = [one, at, what];
     const phases = phasesOf(lane, step);
     if (!same) {
@@ -161,6 +164,7 @@ function stepPanel(look) {
     }
     const drawn = keeping && own ? [{ place: end - 1, token: lane.tokens[end - 1] }] : [];
     for (const { place } of drawn) outline(g, boxOf(place), { colour: EDGES.own, width });
+    if (pressed !== undefined) lightCell(g, ...boxOf(pressed));
     list.replaceChildren(...guesses.map(guessRow), ...drawn.map(ownRow));
   }
 
@@ -184,7 +188,8 @@ function stepPanel(look) {
 
   function row(look, place, pieces, told) {
     const name = el("b", {}, say(WORDS.piece, { place: place + 1 }));
-    return el("li", { class: look }, el("div", {}, ...pieces), el("p", {}, name, ` ${told}`));
+    const current = place === pressed && "true";
+    return el("li", { class: look, "aria-current": current }, el("div", {}, ...pieces), el("p", {}, name, ` ${told}`));
   }
 
   return { root, set, open, repaint };
