@@ -266,6 +266,7 @@ def test_stop_on_a_phone_leaves_what_was_drawn(tab: Page, server: str) -> None:
     expect(tab.locator('#stage [data-phase="stopped"] .pill').first).to_contain_text("stopped")
     expect(tab.locator(HEADLINE)).to_have_text(texts.STOPPED_RACE)
     expect(tab.locator("#draw")).to_be_focused()
+    assert tab.evaluate(OVERLAPS) == []
     moved = shifts(tab)
     assert sum(value for value, _ in moved) < 0.03, moved
 

@@ -119,8 +119,7 @@ OLD_LINK = (
     "The link is of an older version, which kept runs. That run is gone; an example is shown."
 )
 RELOADED = (
-    "The page was loaded anew, so a run that was not done is stopped. An example is shown; Draw "
-    "begins yours from the start."
+    "A run that was not done is stopped. An example is shown; Draw begins yours from the start."
 )
 NOT_DRAWN_YET = "Nothing is drawn yet."
 NO_ROOM = (

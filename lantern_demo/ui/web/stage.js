@@ -125,8 +125,9 @@ async function copyLink() {
 
 /** A run goes on: pieces are painted as they are told, and a lane that arrives has its picture. */
 function goOn(view, views, racing) {
-  if (!racing) {
-    window.lanternRun = null; // nothing is told of a run that is not shown
+  // Nothing is told of a run that is not shown. Where a lane is done, results come next.
+  if (!racing && !views.some(({ phase }) => phase === "done")) {
+    window.lanternRun = null;
     document.dispatchEvent(new CustomEvent("lantern-run"));
   }
   why.textContent = racing ? words.racing : "";
