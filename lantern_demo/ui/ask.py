@@ -28,10 +28,14 @@ from lantern_demo.ui.service import Service
 
 PRESS_DRAW = "() => document.getElementById('draw').click()"
 # The line of text has the keys when it appears.
-TO_THE_TEXT = """() => setTimeout(() => {
-  const line = document.querySelector("#prompt textarea, #prompt input");
-  if (line !== document.activeElement) line?.select();
-}, 50)"""
+TO_THE_TEXT = """() => {
+  let left = 20;
+  const timer = setInterval(() => {
+    const line = document.querySelector("#prompt textarea, #prompt input");
+    if (line && line !== document.activeElement) line.select();
+    if (line || !left--) clearInterval(timer);
+  }, 50);
+}"""
 LISTED = tuple(part for part in WORDINGS if part != "moon")  # parts of a prompt that have lists
 TYPE = "type"  # the entry of the things' list that shows the line of text
 
