@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import pairwise
 from math import isqrt
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from lantern_demo.prompt_words import NotDrawn, completed
+from lantern_demo.prompt_words import Completed, NotDrawn, completed
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import summary_of
 from lantern_demo.runs.result import MethodFailed, Result, record_of
@@ -85,9 +86,9 @@ def draw(
         except NotDrawn as error:
             refused.append(error)
             raise
-        done = completed(service.info, request.prompt)
-        if done.seed is not None and request.seed == _seed_of(result) and _is_new(request, result):
-            request = request.with_seed(done.seed)
+        sure = completed(service.info, request.prompt).seeds
+        if sure and request.seed == _seed_of(result) and _is_new(request, result):
+            request = request.with_seed(sure[0])
         return request
 
     request = yield from asked(service, w.status, make)
@@ -97,7 +98,7 @@ def draw(
         return
     anew = _repeats(request, result)
     if anew:
-        request = request.with_seed(secrets.randbelow(NEW_SEEDS))
+        request = request.with_seed(new_seed(completed(service.info, request.prompt), request.seed))
     total = service.info.tokens
     shown = Shown(
         {method: Lane(method, "waiting", total) for method in request.methods}, request=request
@@ -129,6 +130,12 @@ def prompt_and_settings(form: Form, fields: Sequence[Any]) -> tuple[Any, dict[st
     (typing, typed, *lists), knobs = fields[:count], fields[count:]
     settings = dict(zip(form.knobs, knobs, strict=True))
     return prompt_of(form.sentence, typing, typed, tuple(lists)), settings
+
+
+def new_seed(done: Completed, seed: int) -> int:
+    """Return the seed after one: the next that suits the prompt, or a random one."""
+    sure = dict(pairwise(done.seeds))
+    return sure[seed] if seed in sure else secrets.randbelow(NEW_SEEDS)
 
 
 def _seed_of(result: Shown) -> int:

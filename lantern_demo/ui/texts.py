@@ -42,8 +42,9 @@ METHODS_INFO = (
 )
 SEED_LABEL = "Seed"
 SEED_INFO = (
-    "Empty: a new one. The same seed, settings and draft trees give the same pictures, up to "
-    "rounding. Links have all three."
+    "Empty: a new one. Draw also takes a new one if nothing changed. A thing has six seeds with "
+    "which every method draws it, and they come first. The same seed, settings and draft trees "
+    "give the same pictures, up to rounding."
 )
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
 OTHER_SETTINGS = (
