@@ -297,12 +297,13 @@ def _live(
     elif "asked" in phases:
         told = texts.NOT_DRAWN_YET
     else:
-        told = texts.NO_METHOD_FINISHED if shown.settled else texts.RACING
+        told = texts.NO_METHOD_FINISHED if phases == {"failed"} else texts.RACING
     grid = isqrt(next(iter(shown.lanes.values())).total)
     return pack(
         {
             "run": shown.run,
             "live": told,
+            "racing": told == texts.RACING,
             "grid": grid,
             "model": shown.request.model if shown.request else "",
             "lanes": lanes,
