@@ -433,12 +433,13 @@ def test_a_visitor_who_waits_is_told_and_can_leave(
         while not running.outputs():
             page.wait_for_timeout(50)
         draw(page)
-        told = re.compile(r"^Waiting: 1 run is before yours(, about \d+ s)?\.$")
+        told = re.compile(r"^Waiting\. When you asked, 1 run was before yours(, about \d+ s)?\.$")
         expect(page.locator("#status .status")).to_have_text(told)
         page.locator("#stop").click()
         expect(page.locator("#status")).to_contain_text("Stopped.")
         expect(page.locator("#draw")).to_be_enabled()
         assert waiting(server) == 0
+    assert texts.waits(0, 2.0) == "Starting.", "nobody is before this one"
     running.result(timeout=60)
 
 

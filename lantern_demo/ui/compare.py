@@ -16,7 +16,6 @@ import gradio as gr
 
 from lantern_demo.prompt_words import NotDrawn, completed
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.record import summary_of
 from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import DEFAULT_SEED, seed_of
 from lantern_demo.settings.settings import Settings
@@ -340,8 +339,8 @@ def _closing_words(shown: Shown) -> str:
 
 
 def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterator[Updates]:
-    """Run the shown record REPEATS times: show the median and range of its speedups, and compare
-    the tokens.
+    """Run the shown record REPEATS times: show the medians of its times and the range of its
+    speedups, and compare the tokens.
     """
     yield {w.waits: False}
     record = result.record
@@ -351,19 +350,19 @@ def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterat
     request = yield from asked(service, told, partial(_same, service, record))
     if request is None:
         return
-    races: list[dict[str, float]] = []
+    races: list[dict[str, Any]] = []  # of each its record's methods
     differ: dict[str, str] = {}  # by method, from which piece on a race drew others
     for number in range(REPEATS):
         words = texts.REPEATING.format(number=number + 1, of=REPEATS)
         yield {told: status_html(words, "busy")}
         found = yield from outcomes(service, told, request)
         done = [one for one in found.values() if isinstance(one, Result)]
-        races.append({one.method: one.decode_seconds for one in done})
+        races += [record_of(done)["methods"]] if done else []
         for one in done:
             before = record["methods"][one.method]["token_ids"]
             if one.tokens != before:
                 differ[one.method] = texts.other_tokens(LABELS[one.method], one.tokens, before)
-        yield {w.table: table_html(table(record, summary_of(races)))}
+        yield {w.table: table_html(table(record, races))}
     end = [texts.REPEATED.format(of=REPEATS), *(differ.values() or [texts.REPRODUCED])]
     yield {told: status_html(" ".join(end))}
 

@@ -77,7 +77,10 @@ TABLE_HEAD = (
 )
 REPEAT = "Repeat 5 times"
 REPEATING = "Run {number} of {of}."
-REPEATED = "Seconds and speedups are medians of {of} runs of the same prompt and seed."
+REPEATED = (
+    "All times and speedups are medians of {of} runs of the same prompt and seed. The lanes still "
+    "show the first run."
+)
 HOW_TAB, NUMBERS_TAB = "How it works", "Numbers"
 TWIN_LABEL, TWIN = "A method", "Draw its exact twin"
 TWIN_NOTE = (
@@ -312,12 +315,15 @@ def without_drafter(reason: str) -> str:
 
 
 def waits(ahead: int, seconds: float) -> str:
-    """Tell a run's place in the queue. `seconds`: how long another takes; 0: not known."""
+    """Tell a run's place in the queue when it was asked for: nothing counts it down.
+
+    `seconds`: how long another takes; 0: not known.
+    """
     if not ahead:
-        return "Waiting until the device is free."
-    before = "1 run is" if ahead == 1 else f"{ahead} runs are"
+        return "Starting."
+    before = "1 run was" if ahead == 1 else f"{ahead} runs were"
     about = f", about {max(1, round(ahead * seconds))} s" if seconds else ""
-    return f"Waiting: {before} before yours{about}."
+    return f"Waiting. When you asked, {before} before yours{about}."
 
 
 def through(done: int, total: int) -> str:
