@@ -42,7 +42,6 @@ from lantern_demo.ui.run_view import (
     LABELS,
     lane_view,
     picture_address,
-    preset_of,
     table,
     table_html,
 )
@@ -97,13 +96,11 @@ def draw(
     anew = _repeats(request, result)
     if anew:
         request = request.with_seed(secrets.randbelow(NEW_SEEDS))
-    total = service.info.tokens
-    shown = Shown(
-        {method: Lane(method, "waiting", total) for method in request.methods}, request=request
-    )
+    lanes = {method: Lane(method, "waiting", service.info.tokens) for method in request.methods}
+    shown = Shown(lanes, request=request, preset=Settings(**service.info.preset))
     yield {
         w.status: status_html(texts.starting(request.seed, anew), "busy"),
-        w.stage: _live(shown, link=query_of(request, Settings(**service.info.preset))),
+        w.stage: _live(shown, link=query_of(request, shown.preset)),
         w.shown: shown,
     }
     try:
@@ -285,11 +282,8 @@ def _live(
     `pictures` are addresses of new pictures. `fresh` are the tokens to paint now: by default all
     that are drawn so far. `link` becomes the page's address, so that a reload finds what was asked.
     """
-    settings = preset = None
-    if shown.record is not None:
-        settings = Settings(**shown.record["settings"])
-        preset = preset_of(shown.record["model"]["id"])
-    lanes = [lane_view(lane, settings, preset) for lane in shown.lanes.values()]
+    settings = None if shown.record is None else Settings(**shown.record["settings"])
+    lanes = [lane_view(lane, settings, shown.preset) for lane in shown.lanes.values()]
     phases = {lane.phase for lane in shown.lanes.values()}
     if "stopped" in phases:
         told = texts.STOPPED_RACE

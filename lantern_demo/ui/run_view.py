@@ -98,12 +98,14 @@ def results_view(
     pictures: dict[str, str],
     source: str,
     run: str | None = None,
+    preset: Settings | None = None,
 ) -> dict[str, Any]:
     """Return the stage's value for a finished run.
 
-    `source`: one of `texts.SOURCES`; `run`: the id of a live one.
+    `source`: one of `texts.SOURCES`; `run`: the id of a live one; `preset`: the model's, by
+    default `preset_of` its id.
     """
-    settings, preset = Settings(**record["settings"]), preset_of(record["model"]["id"])
+    settings, preset = Settings(**record["settings"]), preset or preset_of(record["model"]["id"])
     vanilla = record["methods"].get("vanilla")
     lanes = [
         lane_view(Lane(name, "done", entry["tokens"]).finished(entry), settings, preset)
