@@ -481,10 +481,14 @@ OVERLAPS = """() => [...document.querySelectorAll("#stage .lane")].flatMap((lane
 
 
 def test_nothing_overlaps_on_a_narrow_phone(tab: Page, server: str) -> None:
-    """320 px is what a window shows at 400 %. Live lanes say more than those of a recording."""
+    """320 px is what a window shows at 400 %. Live lanes say more than those of a recording, and
+    most with random numbers of their own.
+    """
     open_page(tab, server)
     for live in (False, True):
         if live:
+            open_page(tab, f"{server}?noise=independent")
+            expect(tab.locator("#status")).to_contain_text(texts.READY_LINK)
             draw(tab)
             drawn(tab, len(DEFAULT))
         for width in (390, 360, 320):

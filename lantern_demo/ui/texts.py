@@ -244,7 +244,7 @@ WEB: dict[str, Any] = {
             "model wanted. One that it refuses can change later pieces, too."
         ),
         "exact": "exact",
-        "independent": "exact, with own random numbers",
+        "independent": "exact, own numbers",
     },
     "reason": (
         "{method} takes {steps} steps instead of {other}. Each of them takes {grown} times as long "
