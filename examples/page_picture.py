@@ -78,7 +78,6 @@ def phone(browser: Browser, url: str) -> Image.Image:
         page.keyboard.press("ArrowRight")
     page.wait_for_timeout(3000)  # until the guesses are decoded
     sheet.paste(picture(page.screenshot()), (406, 0))
-    page.keyboard.press("Escape")
     for place, title in enumerate(TABS, 2):
         page.get_by_role("tab", name=title).click()
         page.wait_for_timeout(1500)  # a tab's content loads when it is opened
@@ -91,7 +90,7 @@ def phone(browser: Browser, url: str) -> Image.Image:
 
 
 def film(browser: Browser, url: str, path: Path) -> None:
-    """Film the recorded race, the same number of steps in every frame."""
+    """Film the recorded race, the same time of every method in a frame."""
     page = opened(browser, url, WIDTH, 900)
     bar = page.get_by_label("Time of the replay")
     box = page.locator("#stage .why").bounding_box()

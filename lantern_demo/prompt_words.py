@@ -66,12 +66,12 @@ MEANT = {
 class Completed:
     """What a model draws for a prompt: a caption, and why it lacks something that was asked.
 
-    `seed` is one with which every method draws the thing, where one is known.
+    `seeds` are those with which every method draws the thing, where some are known.
     """
 
     prompt: str
     why: str | None = None
-    seed: int | None = None
+    seeds: tuple[int, ...] = ()
 
 
 class NotDrawn(ValueError):
@@ -245,7 +245,8 @@ class Phrasebook:
         if moon is not None:
             caption["moon"] = WORDINGS["moon"][moon][0]
         usual = at == SURE[name].at[0] and moon is None
-        return Completed(worded(caption), " ".join(why) or None, SURE[name].seed if usual else None)
+        seeds = SURE[name].seeds if usual else ()
+        return Completed(worded(caption), " ".join(why) or None, seeds)
 
     def _offers(self, prompt: str, said: Mapping[str, str]) -> list[str]:
         """Return prompts for one that names nothing that is drawn, the nearest by meaning first."""

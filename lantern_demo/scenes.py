@@ -56,39 +56,42 @@ NOUNS = (((LANTERN, "lanterns"), ("paper lantern", "paper lanterns")), *THINGS)
 
 
 class Sure(NamedTuple):
-    """Where the model draws a thing surely, and a seed with which every method draws it."""
+    """Where the model draws a thing surely, and seeds with which every method draws it there."""
 
     at: tuple[tuple[int, int], ...]  # classes of place and time, the surest first
-    seed: int
+    seeds: tuple[int, ...]  # in the order in which they are taken
 
 
-def _sure(at: str, seed: int) -> Sure:
+def _sure(at: str, *seeds: int) -> Sure:
     rows = [place.split() for place in at.split(", ")]
     pairs = ((PLACES.index(place), TIMES.index(time)) for place, *times in rows for time in times)
-    return Sure(tuple(pairs), seed)
+    return Sure(tuple(pairs), seeds)
 
 
 # The things that the model is asked for, with places and their times. At each of them at least 80 %
-# of 36 pictures have the shape of the thing. `examples/quality/shape.py` measures it.
+# of 36 pictures have the shape of the thing. At the first all methods' pictures have it with the
+# seeds. `examples/quality/shape.py` measures both; among the seeds 1 to 20 an eye chose.
 SURE = {
-    "cat": _sure("plain dusk", 1),
-    "dog": _sure("lake dusk", 1),
-    "apple": _sure("lake dusk night dawn, hills dusk night dawn, plain dusk night dawn", 1),
-    "bear": _sure("plain dusk, lake dawn dusk, hills dusk", 1),
-    "fox": _sure("plain dusk, lake dusk", 1),
-    "car": _sure("lake dusk, hills dusk", 1),
-    "turtle": _sure("lake dusk, plain dusk", 1),
-    "umbrella": _sure("hills dusk, plain night", 1),
-    "strawberry": _sure("hills dawn, lake dusk", 1),
-    "elephant": _sure("hills night, lake night", 1),
-    "duck": _sure("plain dawn, lake dusk", 1),
-    "crown": _sure("lake dusk dawn", 4),
-    "horse": _sure("lake night", 2),
-    "bus": _sure("lake dawn, hills dusk", 2),
-    "balloon": _sure("hills dusk", 2),
-    "castle": _sure("plain dusk", 1),
-    "owl": _sure("lake dawn", 1),
-    "penguin": _sure("lake dusk", 2),
+    "cat": _sure("plain dusk", 1, 9, 11, 15, 17, 18),
+    "dog": _sure("lake dusk", 1, 5, 6, 8, 9, 4),
+    "apple": _sure(
+        "lake dusk night dawn, hills dusk night dawn, plain dusk night dawn", 1, 2, 3, 4, 5, 6
+    ),
+    "bear": _sure("plain dusk, lake dawn dusk, hills dusk", 1, 2, 5, 6, 7, 9),
+    "fox": _sure("plain dusk, lake dusk", 1, 15, 14, 5, 2, 4),
+    "car": _sure("lake dusk, hills dusk", 1, 3, 4, 5, 6, 7),
+    "turtle": _sure("lake dusk, plain dusk", 1, 3, 4, 5, 6, 7),
+    "umbrella": _sure("hills dusk, plain night", 1, 2, 3, 4, 6, 7),
+    "strawberry": _sure("hills dawn, lake dusk", 1, 2, 3, 4, 5, 6),
+    "elephant": _sure("hills night, lake night", 1, 2, 4, 5, 7, 9),
+    "duck": _sure("plain dawn, lake dusk", 1, 5, 6, 7, 8, 9),
+    "crown": _sure("lake dusk dawn", 7, 9, 10, 12, 5, 4),
+    "horse": _sure("lake night", 2, 5, 7, 8, 14, 6),
+    "bus": _sure("lake dawn, hills dusk", 3, 5, 7, 13, 14, 15),
+    "balloon": _sure("hills dusk", 2, 3, 4, 6, 7, 9),
+    "castle": _sure("plain dusk", 1, 3, 11, 14, 17, 19),
+    "owl": _sure("lake dawn", 1, 9, 10, 11, 14, 15),
+    "penguin": _sure("lake dusk", 2, 6, 7, 8, 12, 13),
 }
 # The classes of "thing" that it is asked for: lanterns and the other things.
 SHOWN = tuple(kind for kind, names in enumerate(NOUNS) if not kind or names[0][0] in SURE)

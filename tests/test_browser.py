@@ -194,9 +194,17 @@ def test_the_headline_counts_in_a_race_and_names_its_result(raced: Raced) -> Non
     assert pieces and pieces == sorted(pieces) and 0 < pieces[-1] <= 256
     done = r".+ is done in \d+ steps(\. Vanilla: \d+ of 256)?\."
     assert any(re.fullmatch(done, told) for told in raced.counts), "the race has a finish"
-    steps = {name: lane_of(raced.page, name)["steps"] for name in DEFAULT}
-    fewest = min(steps.values())
-    result = f"The same prompt in {fewest} steps instead of {steps['vanilla']}."
+    assert texts.RACING not in raced.counts
+    lanes = [lane_of(raced.page, name) for name in DEFAULT]
+    order = sorted(lanes, key=lambda lane: lane["seconds"])
+    places = [raced.page.locator(f"#lane-{lane['name']} .place") for lane in order]
+    assert [place.inner_text() for place in places] == ["1st", "2nd", "3rd", "4th", "5th"]
+    expect(raced.page.locator(".lane[data-first] h3")).to_have_text(order[0]["label"])
+    best = min(lanes, key=lambda lane: (lane["steps"], lane["seconds"]))
+    result = f"The same prompt in {best['steps']} steps instead of {lanes[0]['steps']}."
+    if best is not order[0]:
+        fewest = f"{best['label']}: {best['steps']} steps, the fewest."
+        result = f"{order[0]['label']} was fastest. {fewest}"
     expect(raced.page.locator(HEADLINE)).to_have_text(result)
     assert raced.faults == ""
     assert sum(value for value, _ in raced.moved) < 0.03, raced.moved
@@ -248,6 +256,8 @@ def test_back_draws_the_run_before(raced: Raced) -> None:
     draw(page)
     page.wait_for_url(lambda address: address != before)
     drawn(page, 1)
+    assert page.locator("#stage .place").inner_text() == "", "a lane alone has no place"
+    expect(page.locator(".lane[data-first]")).to_have_count(0)
     page.go_back()
     drawn(page, len(DEFAULT))
     assert page.evaluate(tokens) == drawn_before
@@ -475,12 +485,13 @@ def test_a_visitor_who_waits_is_told_and_can_leave(
         while not running.outputs():
             page.wait_for_timeout(50)
         draw(page)
-        told = re.compile(r"^Waiting: 1 run is before yours(, about \d+ s)?\.$")
+        told = re.compile(r"^Waiting\. When you asked, 1 run was before yours(, about \d+ s)?\.$")
         expect(page.locator("#status .status")).to_have_text(told)
         page.locator("#stop").click()
         expect(page.locator("#status")).to_contain_text("Stopped.")
         expect(page.locator("#draw")).to_be_enabled()
         assert waiting(server) == 0
+    assert texts.waits(0, 2.0) == "Starting.", "nobody is before this one"
     running.result(timeout=60)
 
 
@@ -522,10 +533,14 @@ OVERLAPS = """() => [...document.querySelectorAll("#stage .lane")].flatMap((lane
 
 
 def test_nothing_overlaps_on_a_narrow_phone(tab: Page, server: str) -> None:
-    """320 px is what a window shows at 400 %. Live lanes say more than those of a recording."""
+    """320 px is what a window shows at 400 %. Live lanes say more than those of a recording, and
+    most with random numbers of their own.
+    """
     open_page(tab, server)
     for live in (False, True):
         if live:
+            open_page(tab, f"{server}?noise=independent")
+            expect(tab.locator("#status")).to_contain_text(texts.READY_LINK)
             draw(tab)
             drawn(tab, len(DEFAULT))
         for width in (390, 360, 320):

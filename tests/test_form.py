@@ -13,6 +13,7 @@ from tiny import page_of
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.prompt_words import Completed
 from lantern_demo.scenes import SURE, worded
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
@@ -171,6 +172,14 @@ def visitor(demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch
         lambda below: next(new) if below == NEW_SEEDS else 0,
     )
     return Visitor(*demo)
+
+
+def test_a_thing_is_drawn_with_its_seeds_in_turn_and_then_with_new_ones(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thing = Completed("one cat", seeds=(3, 5))
+    monkeypatch.setattr("lantern_demo.ui.compare.completed", lambda *_: thing)
+    assert [visitor.draws()[0] for _ in range(4)] == [3, 5, 1000, 1001]
 
 
 def test_draw_with_nothing_changed_takes_a_new_seed(visitor: Visitor) -> None:

@@ -105,6 +105,15 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
     ]
     assert re.fullmatch(r"[\d.]+ \+ [\d.]+ \+ [\d.]+ \(c [\d.]+\)", table(record)[1][5])
     assert {len(row) for row in table(record)} == {len(texts.TABLE_HEAD)}
+    first, vanilla = record["methods"]["eagle1"], record["methods"]["vanilla"]
+    timed = [name for name in first if name.endswith("_seconds")]
+    races = []
+    for times in (4, 1, 2):  # as long
+        slow = first | {name: first[name] * times for name in timed if first[name]}
+        races.append({"vanilla": vanilla, "eagle1": slow | {"speedup": first["speedup"] / times}})
+    row, middle = table(record, races)[1], table(record | {"methods": races[2]})[1]
+    assert [row[2], row[5]] == [middle[2], middle[5]], "the medians of one race agree"
+    assert row[3].startswith(f"{middle[3]} (") and table(record, races)[2:] == table(record)[2:]
 
 
 def test_help_lists_the_settings_and_names_no_default_of_another_model(pipe: Pipeline) -> None:

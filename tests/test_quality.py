@@ -109,6 +109,7 @@ def test_true_scenes_are_what_their_captions_say() -> None:
     refused("must be at most 8192, got 8194", scenes.truth, 8194)
 
 
+@pytest.mark.slow
 def test_a_picture_has_the_shape_of_its_own_thing_alone(bundled: Pipeline, sprites: Path) -> None:
     """Held-out true drawings have it; those of another thing, halves of two and noise do not."""
     names = [shape.name_of(thing) for thing in range(len(NOUNS))]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import threading
 from collections import Counter
@@ -48,6 +49,16 @@ KNOBS: dict[str, Any] = {"lantern_k": 10, "tree": "small", "seed": 3}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=8)
+
+
+@pytest.fixture
+def guided(folder: Path, tmp_path: Path) -> Path:
+    """The folder with a preset of its own."""
+    copy = shutil.copytree(folder, tmp_path / "guided")
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    config["preset"] = {"cfg_scale": 1.5}
+    (copy / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return copy
 
 
 @pytest.fixture(scope="module")
@@ -338,7 +349,7 @@ def test_what_cannot_be_repeated_is_told(folder: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_a_frame_of_the_page_holds_only_what_is_new(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    guided: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pictures, files and characters of an answer do not grow with what has finished."""
     monkeypatch.setattr("lantern_demo.ui.frames.FRAME_SECONDS", 0.0)
@@ -348,7 +359,7 @@ def test_a_frame_of_the_page_holds_only_what_is_new(
         "lantern_demo.ui.compare.write_picture",
         lambda *arguments: saved.append("") or write(*arguments),
     )
-    service, w, event = page_of(folder, draw)
+    service, w, event = page_of(guided, draw)
     opening, *frames = [answer for answer in pressed(event) if w.stage in answer]
     assert w.shown in opening and not any(w.shown in answer for answer in frames), (
         "the page's state is handed over once"
@@ -367,6 +378,8 @@ def test_a_frame_of_the_page_holds_only_what_is_new(
         )
     assert len(saved) == len(DEFAULT) and set(shown.files) == set(DEFAULT)
     final = json.loads(settle(service, w, shown, [])[w.stage])
+    for lane in [*views[-1]["lanes"], *final["lanes"]]:
+        assert "guidance" not in lane["ran"], "the folder's own preset needs no words"
     assert all(lane["picture"] for lane in final["lanes"]), "what a browser skipped is there"
 
 

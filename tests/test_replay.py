@@ -125,17 +125,18 @@ def test_a_replay_counts_in_the_headline_and_ends_with_the_result(tab: Page, ser
 
 
 def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
-    """The headline, each lane's steps and seconds, and its place; and half-way its pieces."""
+    """The headline, each lane's steps and seconds, and its place by these; half-way its pieces."""
     run = recorded_runs()[0].record["methods"]
     steps = {name: entry["steps"] for name, entry in run.items()}
     told = f"The same prompt in {min(steps.values())} steps instead of {steps['vanilla']}."
     expect(shown.locator(HEADLINE)).to_have_text(told)
-    order = sorted(steps.values())
+    order = sorted(run, key=lambda name: run[name]["decode_seconds"])
+    expect(shown.locator(f"#lane-{order[0].replace('+', 'p')}[data-first]")).to_be_visible()
     for name, lane in zip(run, LANES, strict=True):
         card = shown.locator(f"#lane-{lane}")
         expect(card.locator(".big")).to_have_text(f"{steps[name]} steps")
         places = ["1st", "2nd", "3rd", "4th", "5th"]
-        expect(card.locator(".place")).to_have_text(places[order.index(steps[name])])
+        expect(card.locator(".place")).to_have_text(places[order.index(name)])
         gain, took = run[name]["speedup"], run[name]["decode_seconds"]
         fast = f"{gain:.2f}\u00d7 faster" if gain >= 0.995 else f"{1 / gain:.2f}\u00d7 slower"
         facts = f"{took:.2f} s" if name == "vanilla" else f"{fast}, {took:.2f} s"
@@ -144,8 +145,12 @@ def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
     expect(pill).to_be_visible()
     scrub(shown, 500)
     expect(pill).to_be_hidden()
-    expect(shown.locator("#lane-vanilla .big")).to_have_text("128 pieces")
-    expect(shown.locator(HEADLINE)).to_contain_text(". Vanilla: 128 of 256.")
+    for name, lane in zip(run, LANES, strict=True):  # each on its own clock
+        events = run[name]["events"]
+        half = run["vanilla"]["events"]["milliseconds"][-1] / 2
+        pieces = events["committed"][bisect_right(events["milliseconds"], half) - 1]
+        expect(shown.locator(f"#lane-{lane} .big")).to_have_text(f"{pieces} pieces")
+    expect(shown.locator(HEADLINE)).to_have_text(re.compile(r".+ leads: \d+ of 256 pieces\."))
     scrub(shown, 1000)
 
 
@@ -167,7 +172,10 @@ def test_what_is_slower_than_vanilla_is_said_in_words(browser: Browser) -> None:
 
         assert asked("ratio(speedup(lanes[1], lanes[0]))", vanilla, slow) == "1.50\u00d7 slower"
         headline = "headlineOf(lanes).join('')"
-        assert asked(headline, vanilla, slow) == "The same prompt in 98 steps instead of 255."
+        assert asked(headline, vanilla, quick) == "The same prompt in 142 steps instead of 255."
+        for fastest in ([vanilla, slow], [quick, slow, vanilla]):
+            told = f"{fastest[0]['label']} was fastest. LANTERN++: 98 steps, the fewest."
+            assert asked(f"{headline}.replace(/more$/, '')", *fastest) == told
         assert asked(headline, vanilla, slow | {"steps": 300}) == "Vanilla was fastest: 255 steps."
         assert asked(headline, quick) == "EAGLE-1 took 142 steps."
         why = asked("reason(lanes)", vanilla, slow, quick)
@@ -179,6 +187,34 @@ def test_what_is_slower_than_vanilla_is_said_in_words(browser: Browser) -> None:
         assert asked("reason(lanes)", vanilla) == ""
         disturbed = asked("reason(lanes)", vanilla, quick | {"disturbed": True})
         assert disturbed.endswith(f"faster. {texts.WEB['disturbed']}"), "ratios stay"
+
+
+def test_the_leader_is_named_late_and_stays_whoever_has_the_time_slice(browser: Browser) -> None:
+    """At equal time of its own: after a slice a lane has more pieces than the others."""
+
+    def lanes(**drawn: tuple[int, float]) -> list[dict[str, Any]]:
+        told = {"total": 256}
+        return [told | {"id": a, "committed": n, "seconds": s} for a, (n, s) in drawn.items()]
+
+    frames = [
+        (lanes(a=(60, 0.2), b=(0, 0.0)), None),
+        (lanes(a=(60, 0.2), b=(25, 0.1)), None),
+        (lanes(a=(60, 0.2), b=(30, 0.1)), "a"),
+        (lanes(a=(60, 0.2), b=(62, 0.2)), "a"),
+        (lanes(a=(60, 0.2), b=(95, 0.3)), "a"),
+        (lanes(a=(90, 0.3), b=(84, 0.25)), "a"),
+        (lanes(a=(90, 0.3), b=(110, 0.3)), "b"),
+        (lanes(a=(120, 0.38), b=(110, 0.3)), "b"),
+    ]
+    with scripts(browser, "dom", "clock") as page:
+        found = page.evaluate(
+            """frames => {
+              let leader = null;
+              return frames.map((lanes) => (leader = leaderOf(lanes, leader)?.id ?? null));
+            }""",
+            [frame for frame, _ in frames],
+        )
+    assert found == [leader for _, leader in frames]
 
 
 # -- the panel that tells a step

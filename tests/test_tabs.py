@@ -144,10 +144,13 @@ def test_repeat_gives_medians_with_their_range_and_compares_the_pieces(
     """Last of the tests of this page: it shows another run."""
     monkeypatch.setattr(compare, "REPEATS", 2)
     tab_of(shown, texts.NUMBERS_TAB)
+    once = shown.locator("#table tr").last.locator("td").all_inner_texts()
     shown.locator("#repeat").click()
     told = shown.locator("#repeat-told")
     expect(told).to_contain_text(f"{texts.REPEATED.format(of=2)} {texts.REPRODUCED}")
     cells = shown.locator("#table").inner_text()
+    again = shown.locator("#table tr").last.locator("td").all_inner_texts()
+    assert again[0] == once[0] and again[4] != once[4], "the milliseconds are of these runs, too"
     (median, low, high), *others = re.findall(r"([\d.]+)\u00d7 \(([\d.]+)\u2013([\d.]+)\)", cells)
     assert float(low) <= float(median) <= float(high) and others == []
     expect(shown.locator("#repeat")).to_be_enabled()

@@ -165,13 +165,13 @@ class Pipeline:
         """Check the values of a comparison. methods None means the default ones.
 
         `trees` are settings of some methods' draft trees that differ from the others'. Without a
-        seed the one that suits the completed prompt is taken. Raises ValueError with a sentence for
-        a value that is not allowed, and NotDrawn for a prompt that the model cannot draw.
+        seed the first that suits the completed prompt is taken. Raises ValueError with a sentence
+        for a value that is not allowed, and NotDrawn for a prompt that the model cannot draw.
         """
         asked = self.check_prompt(prompt)
         done = completed(self.info, asked)
-        if done.seed is not None:
-            settings = {"seed": done.seed, **settings}
+        if done.seeds:
+            settings = {"seed": done.seeds[0], **settings}
         chosen = methods_of(self.default_methods if methods is None else methods)
         common = self.settings(**settings)
         own = {one.id: common.with_changes(**(trees or {}).get(one.id, {})) for one in chosen}

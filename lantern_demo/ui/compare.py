@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import pairwise
 from math import isqrt
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from lantern_demo.prompt_words import NotDrawn, completed
+from lantern_demo.prompt_words import Completed, NotDrawn, completed
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.record import summary_of
 from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import DEFAULT_SEED, seed_of
 from lantern_demo.settings.settings import Settings
@@ -45,7 +45,6 @@ from lantern_demo.ui.run_view import (
     LABELS,
     lane_view,
     picture_address,
-    preset_of,
     table,
     table_html,
 )
@@ -98,9 +97,9 @@ def _drawn(
         except NotDrawn as error:
             refused.append(error)
             raise
-        done = completed(service.info, request.prompt)
-        if done.seed is not None and request.seed == _seed_of(result) and _is_new(request, result):
-            request = request.with_seed(done.seed)
+        sure = completed(service.info, request.prompt).seeds
+        if sure and request.seed == _seed_of(result) and _is_new(request, result):
+            request = request.with_seed(sure[0])
         return request
 
     request = yield from asked(service, w.status, make)
@@ -110,14 +109,12 @@ def _drawn(
         return
     anew = _repeats(request, result)
     if anew:
-        request = request.with_seed(secrets.randbelow(NEW_SEEDS))
-    total = service.info.tokens
-    shown = Shown(
-        {method: Lane(method, "waiting", total) for method in request.methods}, request=request
-    )
+        request = request.with_seed(new_seed(completed(service.info, request.prompt), request.seed))
+    lanes = {method: Lane(method, "waiting", service.info.tokens) for method in request.methods}
+    shown = Shown(lanes, request=request, preset=Settings(**service.info.preset))
     yield {
         w.status: status_html(texts.starting(request.seed, anew), "busy"),
-        w.stage: _live(shown, link=query_of(request, Settings(**service.info.preset))),
+        w.stage: _live(shown, link=query_of(request, shown.preset)),
         w.shown: shown,
     }
     try:
@@ -142,6 +139,12 @@ def prompt_and_settings(form: Form, fields: Sequence[Any]) -> tuple[Any, dict[st
     (typing, typed, *lists), knobs = fields[:count], fields[count:]
     settings = dict(zip(form.knobs, knobs, strict=True))
     return prompt_of(form.sentence, typing, typed, tuple(lists)), settings
+
+
+def new_seed(done: Completed, seed: int) -> int:
+    """Return the seed after one: the next that suits the prompt, or a random one."""
+    sure = dict(pairwise(done.seeds))
+    return sure[seed] if seed in sure else secrets.randbelow(NEW_SEEDS)
 
 
 def _seed_of(result: Shown) -> int:
@@ -300,23 +303,21 @@ def _live(
     `pictures` are addresses of new pictures. `fresh` are the tokens to paint now: by default all
     that are drawn so far. `link` becomes the page's address, so that a reload finds what was asked.
     """
-    settings = preset = None
-    if shown.record is not None:
-        settings = Settings(**shown.record["settings"])
-        preset = preset_of(shown.record["model"]["id"])
-    lanes = [lane_view(lane, settings, preset) for lane in shown.lanes.values()]
+    settings = None if shown.record is None else Settings(**shown.record["settings"])
+    lanes = [lane_view(lane, settings, shown.preset) for lane in shown.lanes.values()]
     phases = {lane.phase for lane in shown.lanes.values()}
     if "stopped" in phases:
         told = texts.STOPPED_RACE
     elif "asked" in phases:
         told = texts.NOT_DRAWN_YET
     else:
-        told = texts.NO_METHOD_FINISHED if shown.settled else texts.RACING
+        told = texts.NO_METHOD_FINISHED if phases == {"failed"} else texts.RACING
     grid = isqrt(next(iter(shown.lanes.values())).total)
     return pack(
         {
             "run": shown.run,
             "live": told,
+            "racing": told == texts.RACING,
             "grid": grid,
             "model": shown.request.model if shown.request else "",
             "lanes": lanes,
@@ -353,8 +354,8 @@ def _closing_words(shown: Shown) -> str:
 
 
 def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterator[Updates]:
-    """Run the shown record REPEATS times: show the median and range of its speedups, and compare
-    the tokens.
+    """Run the shown record REPEATS times: show the medians of its times and the range of its
+    speedups, and compare the tokens.
     """
     yield {w.waits: False}
     record = result.record
@@ -364,19 +365,19 @@ def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterat
     request = yield from asked(service, told, partial(_same, service, record))
     if request is None:
         return
-    races: list[dict[str, float]] = []
+    races: list[dict[str, Any]] = []  # of each its record's methods
     differ: dict[str, str] = {}  # by method, from which piece on a race drew others
     for number in range(REPEATS):
         words = texts.REPEATING.format(number=number + 1, of=REPEATS)
         yield {told: status_html(words, "busy")}
         found = yield from outcomes(service, told, request)
         done = [one for one in found.values() if isinstance(one, Result)]
-        races.append({one.method: one.decode_seconds for one in done})
+        races += [record_of(done)["methods"]] if done else []
         for one in done:
             before = record["methods"][one.method]["token_ids"]
             if one.tokens != before:
                 differ[one.method] = texts.other_tokens(LABELS[one.method], one.tokens, before)
-        yield {w.table: table_html(table(record, summary_of(races)))}
+        yield {w.table: table_html(table(record, races))}
     end = [texts.REPEATED.format(of=REPEATS), *(differ.values() or [texts.REPRODUCED])]
     yield {told: status_html(" ".join(end))}
 

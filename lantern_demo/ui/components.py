@@ -185,11 +185,11 @@ def results_of(
     """
     record = shown.record
     assert record is not None
-    view = results_view(record, shown.pictures, source, shown.run)
-    view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
-    view["files"] = shown.files
     model, info = record["model"]["id"], service.info
     preset = Settings(**info.preset) if model == info.id else preset_of(model)
+    view = results_view(record, shown.pictures, source, shown.run, preset)
+    view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
+    view["files"] = shown.files
     view |= {"link": query(record, preset), "own": own}
     images = {method: picture_of(address) for method, address in shown.pictures.items()}
     with scratch() as folder:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.runs.race import Request
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.frames import Token
 
 Phase = Literal["asked", "waiting", "drawing", "done", "failed", "stopped"]
@@ -70,6 +71,7 @@ class Shown:
     files: dict[str, str] = field(default_factory=dict)  # addresses of the pictures as files
     told: dict[str, list[Token]] = field(default_factory=dict)  # by method, the tokens drawn so far
     request: Request | None = None  # None for a run that was not drawn here
+    preset: Settings = field(default_factory=Settings)  # of the served model
     # distinguishes one run's updates from another's
     run: str = field(default_factory=lambda: secrets.token_hex(4))
     # the run is over and the page shows its results; a step that had begun may still be noted

@@ -98,12 +98,14 @@ def results_view(
     pictures: dict[str, str],
     source: str,
     run: str | None = None,
+    preset: Settings | None = None,
 ) -> dict[str, Any]:
     """Return the stage's value for a finished run.
 
-    `source`: one of `texts.SOURCES`; `run`: the id of a live one.
+    `source`: one of `texts.SOURCES`; `run`: the id of a live one; `preset`: the model's, by
+    default `preset_of` its id.
     """
-    settings, preset = Settings(**record["settings"]), preset_of(record["model"]["id"])
+    settings, preset = Settings(**record["settings"]), preset or preset_of(record["model"]["id"])
     vanilla = record["methods"].get("vanilla")
     lanes = [
         lane_view(Lane(name, "done", entry["tokens"]).finished(entry), settings, preset)
@@ -174,18 +176,15 @@ def _shorter(trial: Sequence[Any]) -> list[Any]:
     return [float(f"{value:.4g}") if isinstance(value, float) else value for value in trial]
 
 
-def table(
-    record: dict[str, Any], repeated: dict[str, dict[str, Any]] | None = None
-) -> list[list[Any]]:
+def table(record: dict[str, Any], races: Sequence[dict[str, Any]] = ()) -> list[list[Any]]:
     """Return a row per method, in the order of `texts.TABLE_HEAD`.
 
-    repeated: the `record.summary_of` further races. Their medians replace seconds and speedup,
-    which also has their range.
+    races: the `methods` of further records. All times are their medians, and the speedup has its
+    range.
     """
-    settings, vanilla = Settings(**record["settings"]), record["methods"].get("vanilla")
-    alone = None if vanilla is None else sum(_parts(vanilla))
+    settings = Settings(**record["settings"])
     return [
-        _row(entry, settings, alone, (repeated or {}).get(name))
+        _row(entry, settings, [race for race in races if name in race] or [record["methods"]])
         for name, entry in record["methods"].items()
     ]
 
@@ -209,24 +208,22 @@ def _parts(entry: dict[str, Any]) -> list[float]:
     return [1000 * entry[f"{part}_seconds"] / steps for part in ("draft", "verify", "commit")]
 
 
-def _row(
-    entry: dict[str, Any],
-    settings: Settings,
-    alone: float | None,
-    repeated: dict[str, Any] | None,
-) -> list[Any]:
-    parts = _parts(entry)
-    seconds = entry["decode_seconds"]
-    gain = texts.times(entry["speedup"]) if "speedup" in entry else texts.NOT_YET
-    if repeated:
-        seconds = median(repeated["decode_seconds"])
-    if repeated and (gains := repeated["speedup"]):
-        spread = f"{gains['lowest']:.2f}\u2013{gains['highest']:.2f}"
-        gain = f"{texts.times(gains['median'])} ({spread})"
-    cost = f" (c {sum(parts) / alone:.2f})" if alone else ""
-    values = [f"{name} {value:g}" for name, value in rule_values(entry, settings).items()]
+def _row(entry: dict[str, Any], settings: Settings, races: list[dict[str, Any]]) -> list[Any]:
+    name = entry["method"]
+    seconds = median(race[name]["decode_seconds"] for race in races)
+    parts = [median(part) for part in zip(*(_parts(race[name]) for race in races), strict=True)]
+    raced = [(race[name], race["vanilla"]) for race in races if "vanilla" in race]
+    gain, cost = texts.NOT_YET, ""
+    if raced:
+        gains = [own["speedup"] for own, _ in raced]
+        gain = texts.times(median(gains))
+        if len(races) > 1 and name != "vanilla":
+            gain += f" ({min(gains):.2f}\u2013{max(gains):.2f})"
+        costs = (sum(_parts(own)) / sum(_parts(vanilla)) for own, vanilla in raced)
+        cost = f" (c {median(costs):.2f})"
+    values = [f"{knob} {value:g}" for knob, value in rule_values(entry, settings).items()]
     return [
-        LABELS[entry["method"]],
+        LABELS[name],
         f"{entry['steps']} ({entry['mean_accepted_length']:.2f})",
         f"{seconds:.2f}",
         gain,

@@ -42,8 +42,9 @@ METHODS_INFO = (
 )
 SEED_LABEL = "Seed"
 SEED_INFO = (
-    "Empty: a new one. The same seed, settings and draft trees give the same pictures, up to "
-    "rounding. Links have all three."
+    "Empty: a new one. Draw also takes a new one if nothing changed. A thing has six seeds with "
+    "which every method draws it, and they come first. The same seed, settings and draft trees "
+    "give the same pictures, up to rounding."
 )
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
 OTHER_SETTINGS = (
@@ -77,7 +78,10 @@ TABLE_HEAD = (
 )
 REPEAT = "Repeat 5 times"
 REPEATING = "Run {number} of {of}."
-REPEATED = "Seconds and speedups are medians of {of} runs of the same prompt and seed."
+REPEATED = (
+    "All times and speedups are medians of {of} runs of the same prompt and seed. The lanes still "
+    "show the first run."
+)
 HOW_TAB, NUMBERS_TAB = "How it works", "Numbers"
 TWIN_LABEL, TWIN = "A method", "Draw its exact twin"
 TWIN_NOTE = (
@@ -211,9 +215,12 @@ WEB: dict[str, Any] = {
         "before": "The same prompt in ",
         "after": " instead of {other}.",
         "vanilla": "Vanilla was fastest: ",
+        "fastest": "{first} was fastest. {method}: ",
+        "fewest": ", the fewest.",
         "alone": "{method} took ",
         "begins": "The race begins.",
         "leads": "{method} leads: ",
+        "draws": "{method}: ",
         "of": " of {total} pieces.",
         "arrived": "{method} is done in ",
         "behind": ". Vanilla: {committed} of {total}.",
@@ -239,7 +246,7 @@ WEB: dict[str, Any] = {
             "model wanted. One that it refuses can change later pieces, too."
         ),
         "exact": "exact",
-        "independent": "exact, with own random numbers",
+        "independent": "exact, own numbers",
     },
     "reason": (
         "{method} takes {steps} steps instead of {other}. Each of them takes {grown} times as long "
@@ -311,12 +318,15 @@ def without_drafter(reason: str) -> str:
 
 
 def waits(ahead: int, seconds: float) -> str:
-    """Tell a run's place in the queue. `seconds`: how long another takes; 0: not known."""
+    """Tell a run's place in the queue when it was asked for: nothing counts it down.
+
+    `seconds`: how long another takes; 0: not known.
+    """
     if not ahead:
-        return "Waiting until the device is free."
-    before = "1 run is" if ahead == 1 else f"{ahead} runs are"
+        return "Starting."
+    before = "1 run was" if ahead == 1 else f"{ahead} runs were"
     about = f", about {max(1, round(ahead * seconds))} s" if seconds else ""
-    return f"Waiting: {before} before yours{about}."
+    return f"Waiting. When you asked, {before} before yours{about}."
 
 
 def through(done: int, total: int) -> str:

@@ -1,14 +1,16 @@
-// A race in words. Its clock counts steps of the model; step 0 reads the prompt.
+// A race in words. Its clock is each method's own decode time: who needs the least arrives first.
 
 const REPLAY_SECONDS = 5; // what a replay takes
+const AHEAD = 1.1; // how much faster than the leader another lane must be to lead
 
 const counted = (steps) => say(steps === 1 ? WORDS.oneStep : WORDS.someSteps, { steps });
 const last = (list) => list[list.length - 1];
+const took = ({ milliseconds }) => last(milliseconds);
 
 /** How many times as fast a lane is as vanilla on this machine; null without vanilla. */
 function speedup(lane, vanilla) {
   if (!vanilla || lane === vanilla) return null;
-  return last(vanilla.milliseconds) / last(lane.milliseconds);
+  return took(vanilla) / took(lane);
 }
 
 /** "1.60x faster", or how much slower. */
@@ -22,27 +24,40 @@ function ratio(value) {
 function headlineOf(lanes) {
   const words = WORDS.headlines;
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
-  const best = lanes.reduce((a, b) => (b.steps < a.steps ? b : a));
+  const [best] = [...lanes].sort((a, b) => a.steps - b.steps || took(a) - took(b));
+  const first = lanes.reduce((a, b) => (took(b) < took(a) ? b : a));
   const number = counted(best.steps);
+  const both = { first: first.label, method: best.label };
+  if (first !== best) return [say(words.fastest, both), number, words.fewest, "more"];
   if (!vanilla || lanes.length === 1)
     return [say(words.alone, { method: best.label }), number, "."];
   if (best === vanilla) return [words.vanilla, number, "."];
   return [words.before, number, say(words.after, { other: vanilla.steps })];
 }
 
+/** Who leads at equal decode time, once each lane has a tenth of its picture, else null. The leader
+ * `before`, an id, stays until another is clearly faster: live, lanes have their time in slices. */
+function leaderOf(lanes, before) {
+  if (lanes.some(({ committed, total }) => committed < total / 10)) return null;
+  const rate = ({ committed, seconds }) => committed / seconds;
+  const best = lanes.reduce((a, b) => (rate(b) > rate(a) ? b : a));
+  const old = lanes.find(({ id }) => id === before) ?? best;
+  return best.committed >= old.committed && rate(best) > AHEAD * rate(old) ? best : old;
+}
+
 /** The sentence while lanes are drawn, live or in a replay: who is done, or who leads. */
-function headlineAt(lanes) {
+function headlineAt(lanes, leader) {
   const words = WORDS.headlines;
   const done = lanes.filter((lane) => lane.committed === lane.total);
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
   if (done.length) {
-    const first = done.reduce((a, b) => (b.steps < a.steps ? b : a));
+    const first = done.reduce((a, b) => (b.seconds < a.seconds ? b : a));
     const rest = vanilla && !done.includes(vanilla) ? say(words.behind, vanilla) : ".";
     return [say(words.arrived, { method: first.label }), counted(first.steps), rest, "more"];
   }
-  const lead = lanes.reduce((a, b) => (b.committed > a.committed ? b : a));
-  if (!lead.committed) return [words.begins, "", ""];
-  return [say(words.leads, { method: lead.label }), String(lead.committed), say(words.of, lead)];
+  if (!leader) return [words.begins, "", ""];
+  const told = say(lanes.length > 1 ? words.leads : words.draws, { method: leader.label });
+  return [told, String(leader.committed), say(words.of, leader)];
 }
 
 /** Why a lane gains less in seconds than in steps, in numbers of the method with the fewest steps; and whether other programs ran. */

@@ -31,9 +31,11 @@ const INK = { e: "#ffffff", r: "#f0a500", t: "#ffffff" };
 /** The step that committed a token. */
 const stepOf = (lane, token) => countUpTo(lane.committed, token);
 
-/** How many tokens were there at a step, which may be a fraction, or below zero. */
-const tokensAt = ({ committed, steps }, step) =>
-  step < 0 ? 0 : committed[Math.min(Math.floor(step), steps)];
+/** The last step that a lane had done after so many milliseconds of its own; -1: none. */
+const stepAt = ({ milliseconds }, now) => countUpTo(milliseconds, now) - 1;
+
+/** How many tokens were there then. */
+const tokensAt = (lane, now) => lane.committed[stepAt(lane, now)] ?? 0;
 
 /** The cell of a picture that an event points at. */
 function cellAt(canvas, grid, event) {

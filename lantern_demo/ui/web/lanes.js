@@ -80,18 +80,18 @@ function tellCost(one, vanilla) {
   one.ran.textContent = data.ran.replace(/ (?=\d)/g, "\u00a0"); // names stay with values
 }
 
-/** Show a finished lane at a step of the replay. `here`: it was drawn on this machine just now. */
+/** Show a finished lane at a time of the replay. `here`: it was drawn on this machine just now. */
 function tellReplay(one, vanilla, { now, ranks, here }) {
   const { data } = one;
-  const step = Math.max(0, Math.min(Math.floor(now), data.steps));
+  const step = stepAt(data, now);
   const value = speedup(data, vanilla);
   const spent = seconds(last(data.milliseconds));
   const place = el("span", { class: "here" }, here ? WORDS.here : ""); // a phone has no room for it
   const gained = value === null ? [] : [ratio(value), place, ", "];
   tellProgress(one, {
-    committed: data.committed[step],
+    committed: tokensAt(data, now),
     total: last(data.committed),
-    steps: step,
+    steps: Math.max(0, step),
     rank: ranks.get(data.id),
     facts: [...gained, spent],
   });

@@ -7,7 +7,7 @@ const FLASH = 280; // ms that a fresh piece shows its mark
 const MOST = 6; // lanes in a row
 const FRAME = 33; // ms between two pictures of a replay: without a graphics card more takes a core
 const state = { run: null, lanes: [], grid: 16, time: 0, total: 0, cell: -1 };
-Object.assign(state, { playing: false, last: 0, ranks: new Map(), here: false });
+Object.assign(state, { playing: false, last: 0, ranks: new Map(), leader: null, here: false });
 
 const headline = document.querySelector("#headline h1");
 const source = el("p", { class: "source" });
@@ -20,8 +20,9 @@ const scrub = el("input", {
   step: 1,
   "aria-label": words.scrub,
   oninput: () => {
-    const to = (state.total * scrub.value) / 1000;
+    const to = state.total * (scrub.value / 1000);
     pause();
+    state.leader = null;
     go(to);
   },
 });
@@ -67,8 +68,7 @@ function setHeadline([before, number, after, more]) {
 function show() {
   const view = JSON.parse(props.value);
   const views = [...view.lanes, ...(view.rest ?? [])];
-  const racing =
-    Boolean(view.live) && views.some((one) => ["waiting", "drawing"].includes(one.phase));
+  const racing = Boolean(view.racing);
   document.body.classList.toggle("racing", racing);
   if (view.run === null || view.run !== state.run) {
     const before = new Map(state.lanes.map((one) => [one.view.id, one.canvas]));
@@ -78,7 +78,6 @@ function show() {
     grid.style.setProperty("--count", Math.min(views.length, MOST));
     grid.toggleAttribute("data-many", views.length >= MOST);
     state.run = view.run;
-    state.ranks = new Map();
   }
   if (view.own) setAddress(view.link);
   state.link = view.link ?? state.link;
@@ -90,22 +89,23 @@ function show() {
   for (const part of [playButton, scrub, explainButton])
     part.disabled = Boolean(view.live);
   Object.assign(state, { grid: view.grid, model: view.model });
-  const ranks = ranksOf(views);
+  state.ranks = ranksOf(views);
   for (const one of state.lanes) {
     one.view = views.find((other) => other.id === one.view.id) ?? one.view;
-    tellLane(one, ranks.get(one.view.id));
+    tellLane(one, state.ranks.get(one.view.id));
   }
   if (view.live) goOn(view, views, racing);
   else over(view);
 }
 
-/** The ranks by steps of lanes that are done, as far as no lane that draws can still take them. */
+/** The ranks by seconds of lanes that are done, as far as no lane that draws can still take them. */
 function ranksOf(views) {
+  if (views.length === 1) return new Map();
   const done = views.filter((one) => one.phase === "done");
   const open = views.filter((one) => ["waiting", "drawing"].includes(one.phase));
-  const sure = done.filter((one) => open.every((other) => other.steps >= one.steps));
+  const sure = done.filter((one) => open.every((other) => other.seconds >= one.seconds));
   return new Map(
-    sure.map((one) => [one.id, done.filter((other) => other.steps < one.steps).length]),
+    sure.map((one) => [one.id, done.filter((other) => other.seconds < one.seconds).length]),
   );
 }
 
@@ -133,7 +133,8 @@ function goOn(view, views, racing) {
   why.textContent = racing ? words.racing : "";
   scrub.value = 0;
   scrub.style.setProperty("--played", "0%");
-  setHeadline(racing ? headlineAt(views) : [view.live, "", ""]);
+  if (racing) lead(views.filter(({ phase }) => phase !== "failed"));
+  else setHeadline([view.live, "", ""]);
   for (const one of state.lanes) {
     if (one.data) continue;
     const told = view.fresh[one.view.id] ?? [];
@@ -151,6 +152,13 @@ function goOn(view, views, racing) {
     }
     mosaic(one);
   }
+}
+
+/** The headline while lanes are drawn. */
+function lead(lanes) {
+  const leader = leaderOf(lanes, state.leader);
+  state.leader = leader?.id;
+  setHeadline(headlineAt(lanes, leader));
 }
 
 function mosaic(one) {
@@ -203,10 +211,7 @@ function over(view) {
   );
   explainButton.disabled = !known.length;
   state.here = view.source.kind === "live";
-  state.total = Math.max(...finished().map((data) => data.steps));
-  const arrived = finished().sort((a, b) => a.steps - b.steps);
-  const rank = (data) => arrived.findIndex((other) => other.steps === data.steps); // equals share it
-  state.ranks = new Map(arrived.map((data) => [data.id, rank(data)]));
+  state.total = Math.max(...finished().map(took));
   window.lanternRun = view;
   const plays = view.source.kind === "recorded" && !calm.matches;
   go(plays ? 0 : state.total);
@@ -243,17 +248,20 @@ function draw() {
     [one.shown, one.flashed] = [count, fresh < count];
     paint(one.canvas, data, count, state.grid, { ...common, fresh });
   }
-  const so = ({ id, label, committed, steps }) => {
-    const step = Math.min(Math.floor(now), steps);
-    return { id, label, committed: committed[step], total: last(committed), steps: step };
-  };
-  setHeadline(now >= state.total ? headlineOf(finished()) : headlineAt(finished().map(so)));
+  const so = (data) => ({
+    ...data,
+    committed: tokensAt(data, now),
+    total: last(data.committed),
+    seconds: Math.min(now, took(data)) / 1000,
+  });
+  if (now < state.total) lead(finished().map(so));
+  else setHeadline(headlineOf(finished()));
   scrub.value = state.total ? Math.round((1000 * now) / state.total) : 0;
   scrub.style.setProperty("--played", `${scrub.value / 10}%`);
-  scrub.setAttribute("aria-valuetext", counted(Math.floor(now)));
+  scrub.setAttribute("aria-valuetext", seconds(now));
 }
 
-/** How far a replay goes on its clock in a millisecond. */
+/** How far a replay goes on the methods' clocks in a millisecond. */
 const pace = () => state.total / (1000 * REPLAY_SECONDS);
 
 function go(to) {
