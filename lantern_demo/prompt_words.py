@@ -31,7 +31,7 @@ ARTICLE = "a"  # a number in captions, but mostly not in other sentences
 # replaces words that have been read, so that the words around them do not become neighbours
 GAP = "|"
 FOLLOW_NOUN = ("place", "time", "moon")
-# numbers above four
+# words for more than MOST_LANTERNS
 MANY = "five six seven eight nine ten eleven twelve twenty dozen hundred thousand many"
 
 AT_MOST = f"This model draws at most {WORDINGS['count'][-1][0]} lanterns."

@@ -69,8 +69,8 @@ def _sure(at: str, *seeds: int) -> Sure:
 
 
 # The things that the model is asked for, with places and their times. At each of them at least 80 %
-# of 36 pictures have the shape of the thing. At the first all methods' pictures have it with the
-# seeds. `examples/quality/shape.py` measures both; among the seeds 1 to 20 an eye chose.
+# of 36 pictures have the shape of the thing. At the first place and time all methods' pictures have
+# it with these seeds, which an eye chose among 1 to 20. `examples/quality/shape.py` measures both.
 SURE = {
     "cat": _sure("plain dusk", 1, 9, 11, 15, 17, 18),
     "dog": _sure("lake dusk", 1, 5, 6, 8, 9, 4),

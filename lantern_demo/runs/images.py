@@ -75,4 +75,4 @@ class Images:
 
         For a published model this takes seconds to minutes, and the disk keeps the table.
         """
-        return make() if not self._published else disk_cache.table(name, codebook, make)
+        return disk_cache.table(name, codebook, make) if self._published else make()

@@ -31,14 +31,13 @@ def load(
 
     device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16",
     "float16", PyTorch's dtypes of these names, or "auto". "auto" is float32 for the bundled model,
-    and 16 bits for a published one: bfloat16, or float16 on a GPU that lacks
-    it. A published model is fetched from the Hub at its first start. `folder` is a local
-    folder with its files instead (see `models.checkpoints`). `drafter` is a folder with a drafter
-    that replaces the published one,
-    trained here or by LANTERN's code. threads: how many threads of a CPU compute; None: see
-    `models.device.pick_threads`. Raises ValueError for an unknown model, device or dtype,
-    an impossible number of threads and an unreadable folder; also for a published model that does
-    not fit this machine, or whose files cannot be fetched or are wrong.
+    and 16 bits for a published one: bfloat16, or float16 on a GPU that lacks it. A published model
+    is fetched from the Hub at its first start. `folder` is a local folder with its files instead
+    (see `models.checkpoints`). `drafter` is a folder with a drafter that replaces the published
+    one, trained here or by LANTERN's code. threads: how many threads of a CPU compute; None: see
+    `models.device.pick_threads`. Raises ValueError for an unknown model, device or dtype, an
+    impossible number of threads and an unreadable folder; also for a published model that does not
+    fit this machine, or whose files cannot be fetched or are wrong.
     """
     chosen = pick_device(device)
     info = info_of(model)
