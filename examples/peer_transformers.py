@@ -53,10 +53,10 @@ class ImageConfig(PretrainedConfig):
 
 
 def append(cache: DynamicCache, layer: int, kv: Tensor) -> tuple[Tensor, Tensor]:
-    """Append the keys and values kv [R, n, 2, heads, d] of a layer, and return all that the cache
+    """Append the keys and values kv [R, 2 heads, n, d] of a layer, and return all that the cache
     holds of it.
     """
-    return cache.update(*kv.transpose(1, 3).unbind(2), layer)
+    return cache.update(*kv.chunk(2, 1), layer)
 
 
 class ImageModel(PreTrainedModel, GenerationMixin):

@@ -74,10 +74,9 @@ class TableTarget:
         return probabilities(guide(rows, sampling.cfg_scale), sampling).reshape(*state.shape, -1)
 
     def _store(self, tokens: Tensor, positions: Tensor, slots: Tensor, cache: KVCache) -> None:
-        entry = torch.stack([tokens.float(), positions.float()], dim=1).expand(
-            cache.rows, 2, 1, -1, 2
-        )
-        cache.write(0, slots, cache.slots, entry.movedim(3, 1))
+        entry = torch.stack([tokens.float(), positions.float()], dim=1)
+        (store,) = cache.stores(slots, cache.slots)
+        store(entry.expand(cache.rows, 2, -1, 2))
 
     def _states(self, before: Tensor, last: Tensor, rows: int) -> Tensor:
         states = torch.nn.functional.one_hot(before * self.vocab_size + last, self.vocab_size**2)

@@ -74,7 +74,7 @@ LAYERS = """
 from lantern_demo.decoding import switch
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models import kernels
-from lantern_demo.models.llama import Layer, Stored, angles, rotations
+from lantern_demo.models.llama import Layer, angles, rotations
 
 @torch.inference_mode()
 def compare(dtype, nodes, norm_before, rows=2, shared=False, heads=2):
@@ -98,7 +98,7 @@ def compare(dtype, nodes, norm_before, rows=2, shared=False, heads=2):
     caches = [KVCache(2, rows, heads, 80, 32, dtype=dtype, device=here) for _ in range(2)]
     for cache in caches:
         cache.both.copy_(old)
-    stores = [Stored(cache, 1, slots, 72) for cache in caches]
+    stores = [cache.stores(slots, 72)[1] for cache in caches]
     wanted = layer(x.clone(), rotation, bias, stores[0], nodes)
     found = kernels.FusedLayer(layer)(x.clone(), rotation, bias, stores[1], nodes)
     for one, other in ((found, wanted), (caches[1].both, caches[0].both)):

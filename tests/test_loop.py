@@ -187,8 +187,9 @@ def test_vanilla_needs_no_drafter_and_rows_can_be_forced() -> None:
 
 def test_cache_writes_moves_and_limits() -> None:
     cache = KVCache(1, 2, 1, 6, 2)
-    entry = torch.ones(2, 2, 1, 1, 2)
-    k, v = cache.write(0, torch.tensor([4, 3]), 5, torch.cat((entry, 2 * entry), 2))
+    entry = torch.ones(2, 1, 2, 2)
+    (store,) = cache.stores(torch.tensor([4, 3]), 5)
+    k, v = store(torch.cat((entry, 2 * entry), 1))
     assert k.shape == v.shape == (2, 1, 5, 2)
     assert k[0, 0, :, 0].tolist() == [0, 0, 0, 1, 1] and v[0, 0, 3:, 1].tolist() == [2, 2]
     cache.move(torch.tensor([4, 5]), torch.tensor([1, 4]))

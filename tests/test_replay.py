@@ -178,6 +178,15 @@ def test_what_is_slower_than_vanilla_is_said_in_words(browser: Browser) -> None:
             assert asked(f"{headline}.replace(/more$/, '')", *fastest) == told
         assert asked(headline, vanilla, slow | {"steps": 300}) == "Vanilla was fastest: 255 steps."
         assert asked(headline, quick) == "EAGLE-1 took 142 steps."
+        tied = slow | {"milliseconds": [1, 1004]}
+        assert (
+            asked(headline, quick, tied, vanilla) == "The same prompt in 98 steps instead of 255."
+        )
+        done = [{"id": name, "phase": "done"} for name in "abc"]
+        seconds = [one | {"seconds": s} for one, s in zip(done, (0.634, 0.628, 0.64), strict=True)]
+        assert asked("[...ranksOf(lanes).values()]", *seconds) == [0, 0, 2], "as they are shown"
+        open_ = {"id": "d", "phase": "drawing", "seconds": 0.631}
+        assert asked("[...ranksOf(lanes).keys()]", *seconds, open_) == ["a", "b"]
         why = asked("reason(lanes)", vanilla, slow, quick)
         assert why.startswith(
             "LANTERN++ takes 98 steps instead of 255. Each of them takes 3.8 times"

@@ -3,10 +3,28 @@ moves accepted ones up."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 ALIGNED = 8  # attention kernels need a multiple of this as the last dimension of a mask
+
+
+@dataclass
+class Store:
+    """The slots of one layer that a pass writes, and those that it attends to."""
+
+    both: Tensor  # [rows, 2 heads, slots, head_dim], of the whole layer, keys first
+    slots: Tensor  # [n] int64, those that it writes
+    k: Tensor  # [rows, heads, end, head_dim]
+    v: Tensor
+
+    def __call__(self, kv: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the pass's keys and values kv [rows, 2 heads, n, head_dim]. Return all that it
+        attends to."""
+        self.both.index_copy_(2, self.slots, kv)
+        return self.k, self.v
 
 
 class KVCache:
@@ -71,11 +89,13 @@ class KVCache:
         seen = self.padding[..., :end] if whole else self.seen
         return torch.where(visible[None, None], seen, self.hidden)
 
-    def write(self, layer: int, slots: Tensor, end: int, kv: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the keys and values kv [rows, n, 2, heads, head_dim] of one layer at slots [n]
-        int64. Return views of the first `end` slots, [rows, heads, end, head_dim] each."""
-        self.both[layer].index_copy_(2, slots, kv.flatten(2, 3).transpose(1, 2))
-        return self.k[layer, :, :, :end], self.v[layer, :, :, :end]
+    def stores(self, slots: Tensor, end: int) -> list[Store]:
+        """Return each layer's store for a pass that writes slots [n] int64 and attends to the first
+        `end`. The views of all layers are made at once: a layer's own cost a CPU as much as a small
+        matmul."""
+        k, v = self.k[:, :, :, :end], self.v[:, :, :, :end]
+        layers = zip(self.both.unbind(), k.unbind(), v.unbind(), strict=True)
+        return [Store(both, slots, *attended) for both, *attended in layers]
 
     def move(self, source: Tensor, slots: Tensor) -> None:
         """Copy the slots `source` to `slots`, both int64 [n]."""

@@ -154,7 +154,7 @@ def running_sums(values: Tensor) -> Tensor:
     """Return float64 running sums of values [..., V] along the last dimension. A token's chance is
     the width of its step over the last sum. float32 would lose the tails: over 16,384 tokens some
     1e-4 of the probability moves to other tokens."""
-    if values.numel() > values.shape[-1]:
+    if values.numel() > values.shape[-1] or values.device.type == "cpu":
         return values.double().cumsum(-1)
     # A GPU scans a single long row in blocks, in an order of additions that varies from run to run.
     # Of several rows each is summed by one block, so a single row is summed twice.
@@ -177,7 +177,8 @@ def draw_in_turn(q: Tensor, u: Tensor) -> Tensor:
     all tokens with a probability above 0 are drawn, or at once in a row that is NaN."""
     if fused := kernels_for(q):
         return fused.draw_in_turn(q, u)
-    rows = max(2, len(q))  # a single row is drawn from twice: see `running_sums`
+    # a single row is drawn from twice: see `running_sums`
+    rows = len(q) if q.device.type == "cpu" else max(2, len(q))
     left, u = torch.fmax(q.expand(rows, -1), zero(q.device)), u.expand(rows, -1)  # NaN counts as 0
     drawn: list[Tensor] = []
     for height in u.split(1, 1):

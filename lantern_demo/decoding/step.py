@@ -229,7 +229,8 @@ class Steps:
         torch.clamp(out.bonus, 0, last, out=self.root)
         if self.shape.drafts:
             path = out.path
-            self.cache.move(self.length + path, self.scratch[: len(path)])
+            if tree.width > 1:  # the nodes of a chain are in their places
+                self.cache.move(self.length + path, self.scratch[: len(path)])
             self.proposer.observe(out, scores)
             if self.drafter is not None:
                 self.tokens[: len(path)] = out.tokens.clamp(0, last)

@@ -167,13 +167,13 @@ class LeanLayer:
         """As `Layer.forward`; rotation [1, n, 3 D / 2] holds rows of `complex_rope`."""
         rows, n, _ = x.shape
         qkv = self.qkv(x if self.before is None else self.before(x))
-        turned = (qkv.view(torch.complex64) * rotation).view(torch.float32)
-        rotated = turned.view(rows, n, 3, self.heads, -1)
-        k, v = store(rotated[:, :, 1:])
-        q = rotated[:, n - asked :, 0].transpose(1, 2)
-        attended = F.scaled_dot_product_attention(q, k, v, mask, scale=1.0)  # q is scaled
+        turned = qkv.view(torch.complex64).mul_(rotation).view(torch.float32)
+        rotated = turned.view(rows, n, 3 * self.heads, -1).transpose(1, 2)
+        k, v = store(rotated[:, self.heads :])
+        q = rotated[:, : self.heads]
         if asked < n:
-            x = x[:, n - asked :]
+            q, x = q[:, :, n - asked :], x[:, n - asked :]
+        attended = F.scaled_dot_product_attention(q, k, v, mask, scale=1.0)  # q is scaled
         x = self.out(attended.transpose(1, 2).flatten(2)).add_(x)
         gate, up = self.gate_up(self.after(x)).chunk(2, -1)
         return self.down(F.silu(gate).mul_(up)).add_(x)

@@ -26,8 +26,9 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from lantern_demo.decoding.cache import Store
 from lantern_demo.decoding.switch import LAUNCH, guarded
-from lantern_demo.models.llama import Attention, Layer, Stored
+from lantern_demo.models.llama import Attention, Layer
 
 # The most rows of `_few` and of `_some`; measured on an H100. The library multiplies more.
 FEW = 4
@@ -363,15 +364,14 @@ class FusedLayer:
 
     @guarded
     def __call__(
-        self, x: Tensor, rotation: Tensor, bias: Tensor, store: Stored, asked: int
+        self, x: Tensor, rotation: Tensor, bias: Tensor, store: Store, asked: int
     ) -> Tensor:
         """As `Layer.forward` with all nodes asked for; x [R, n, H], contiguous, is overwritten."""
         rows, nodes, dim = x.shape
         flat = x.view(-1, dim)
         qkv = linear(flat, self.qkv, self.before, early=self.early)
         heads = qkv.view(rows, nodes, 3, self.heads, -1)
-        slab = store.cache.both[store.layer]
-        attended = attend(heads, rotation, store.slots, bias, slab, self.early)
+        attended = attend(heads, rotation, store.slots, bias, store.both, self.early)
         linear(attended.view(-1, dim), self.out, onto=flat, early=self.early)
         gated = linear(flat, self.gate_up, self.after, gated=True, early=self.early)
         linear(gated, self.down, onto=flat, early=self.early)

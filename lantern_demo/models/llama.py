@@ -23,7 +23,7 @@ from lantern_demo.decoding.interfaces import Pass
 BEYOND = 64
 FUSED_NODES = 64  # the most nodes of a pass through `kernels.FusedLayer`
 
-# new keys and values [R, n, 2, heads, d] -> all attended to [R, heads, S, d]
+# new keys and values [R, 2 heads, n, d] -> all attended to [R, heads, S, d], as `cache.Store`
 Store = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
@@ -81,19 +81,6 @@ def prefix_mask(
     if dtype == torch.float32:
         into_padding = into_padding | seen
     return torch.where(padded_row, into_padding, causal & seen)
-
-
-@dataclass
-class Stored:
-    """A `Store` at slots [n] int64 of a layer of a cache; a pass reads the first `end` slots."""
-
-    cache: KVCache
-    layer: int
-    slots: Tensor
-    end: int
-
-    def __call__(self, kv: Tensor) -> tuple[Tensor, Tensor]:
-        return self.cache.write(self.layer, self.slots, self.end, kv)
 
 
 def angles(positions: int, head_dim: int, base: float) -> Tensor:
@@ -211,9 +198,9 @@ class Attention(nn.Module):
         self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int
     ) -> Tensor:
         """Attend with the last `asked` queries of x [R, n, H] -> [R, asked, H], unprojected."""
-        rotated = self.rotated(x, rotation)
-        k, v = store(rotated[:, :, 1:])
-        q = rotated[:, x.shape[1] - asked :, 0].transpose(1, 2)
+        rotated = self.rotated(x, rotation).flatten(2, 3).transpose(1, 2)
+        k, v = store(rotated[:, self.heads :])
+        q = rotated[:, : self.heads, x.shape[1] - asked :]
         return F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
 
 
@@ -330,7 +317,7 @@ class Decoder(nn.Module, ABC):
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Return the vectors [..., H] of image tokens [...] int64."""
-        return self.embed_tokens(tokens)
+        return F.embedding(tokens, self.embed_tokens.weight)
 
     def new_cache(self, rows: int, length: int) -> Any:
         """Return an empty cache with slots for the prefix and `length` further positions."""
@@ -376,17 +363,14 @@ class DecoderTarget(Decoder):
         mask = prefix_mask(condition.mask, n, x.device, self.padding, x.dtype)
         cache.start(n, condition.mask)
         slots = torch.arange(n, device=x.device)
-        return self.run(x, self.rotation_at(slots, cache), mask, self._stores(cache, slots, n))
+        return self.run(x, self.rotation_at(slots, cache), mask, cache.stores(slots, n))
 
     def forward(self, nodes: Pass, cache: Any) -> Tensor:
         """As `decoding.interfaces.Target.forward`; tokens may also be [R, n]."""
         x, end = self.embed(nodes.tokens).expand(cache.rows, -1, -1), nodes.end
         mask = cache.bias(nodes.visible, end)
         rotation = self.rotation_at(nodes.positions, cache)
-        return self.run(x, rotation, mask, self._stores(cache, nodes.slots, end))
-
-    def _stores(self, cache: KVCache, slots: Tensor, end: int) -> list[Store]:
-        return [Stored(cache, i, slots, end) for i in range(len(self.layers))]
+        return self.run(x, rotation, mask, cache.stores(nodes.slots, end))
 
     def run(
         self, x: Tensor, rotation: Tensor, mask: Tensor | None, stores: Sequence[Store]
@@ -446,4 +430,5 @@ class DecoderDrafter(Decoder):
         rotation = self.rotation_at(nodes.positions, cache)
         mask = cache.bias(nodes.visible, end)
         (layer,) = self.layers_for(x, mask, asked)
-        return layer(x, rotation, mask, Stored(cache, 0, nodes.slots, end), asked)
+        (store,) = cache.stores(nodes.slots, end)
+        return layer(x, rotation, mask, store, asked)

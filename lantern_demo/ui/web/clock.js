@@ -6,6 +6,7 @@ const AHEAD = 1.1; // how much faster than the leader another lane must be to le
 const counted = (steps) => say(steps === 1 ? WORDS.oneStep : WORDS.someSteps, { steps });
 const last = (list) => list[list.length - 1];
 const took = ({ milliseconds }) => last(milliseconds);
+const sooner = (a, b) => Number(a.toFixed(2)) < Number(b.toFixed(2)); // seconds, as they are shown
 
 /** How many times as fast a lane is as vanilla on this machine; null without vanilla. */
 function speedup(lane, vanilla) {
@@ -20,6 +21,16 @@ function ratio(value) {
   return say(told, { times: times(gain) });
 }
 
+/** The ranks by seconds of lanes that are done, as far as no lane that draws can still take them. */
+function ranksOf(views) {
+  if (views.length === 1) return new Map();
+  const done = views.filter((one) => one.phase === "done");
+  const open = views.filter((one) => ["waiting", "drawing"].includes(one.phase));
+  const sure = done.filter((one) => !open.some((other) => sooner(other.seconds, one.seconds)));
+  const ahead = (one) => done.filter((other) => sooner(other.seconds, one.seconds)).length;
+  return new Map(sure.map((one) => [one.id, ahead(one)]));
+}
+
 /** The sentence over a race that is over: [before the number, the number, after it]. */
 function headlineOf(lanes) {
   const words = WORDS.headlines;
@@ -28,7 +39,8 @@ function headlineOf(lanes) {
   const first = lanes.reduce((a, b) => (took(b) < took(a) ? b : a));
   const number = counted(best.steps);
   const both = { first: first.label, method: best.label };
-  if (first !== best) return [say(words.fastest, both), number, words.fewest, "more"];
+  if (sooner(took(first) / 1000, took(best) / 1000))
+    return [say(words.fastest, both), number, words.fewest, "more"];
   if (!vanilla || lanes.length === 1)
     return [say(words.alone, { method: best.label }), number, "."];
   if (best === vanilla) return [words.vanilla, number, "."];

@@ -98,17 +98,6 @@ function show() {
   else over(view);
 }
 
-/** The ranks by seconds of lanes that are done, as far as no lane that draws can still take them. */
-function ranksOf(views) {
-  if (views.length === 1) return new Map();
-  const done = views.filter((one) => one.phase === "done");
-  const open = views.filter((one) => ["waiting", "drawing"].includes(one.phase));
-  const sure = done.filter((one) => open.every((other) => other.seconds >= one.seconds));
-  return new Map(
-    sure.map((one) => [one.id, done.filter((other) => other.seconds < one.seconds).length]),
-  );
-}
-
 /** The link of what is shown becomes the page's address; the theme stays. */
 function setAddress(link) {
   const asked = new URLSearchParams(link);
