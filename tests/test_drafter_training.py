@@ -8,7 +8,6 @@ import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -111,12 +110,6 @@ def test_training_passes_are_what_drafting_does(name: str) -> None:
     tokens = torch.randint(c.vocab, (lead + 6,), generator=generator)
     tokens[:lead] = 0
     outputs = train_passes(drafter, tokens.expand(2, -1), hidden, 3)
-    # attention without the fused kernel
-    with patch("torch.compiler.is_compiling", return_value=True):
-        for ours, compiled in zip(
-            outputs, train_passes(drafter, tokens.expand(2, -1), hidden, 3), strict=True
-        ):
-            close(ours[:, 2:], compiled[:, 2:])
     for committed in range(1, 5):  # picture's slots that are stable when the chain is drafted
         cache, last = drafter.new_cache(2, 12), lead + committed
         nothing = Condition(torch.zeros(2, 1))
