@@ -223,7 +223,7 @@ class Line(nn.Module):
 def train_line(folder: Path, steps: int, planned: int, muon: bool) -> Line:
     """Fit a line; `planned` fixes the learning rate schedule, `steps` is where this call stops."""
     folder.mkdir(exist_ok=True)
-    opts = run.Options(folder, planned, 4, 0.05, 2, 0, 2, 4, 0.9, torch.device("cpu"), False, muon)
+    opts = run.Options(folder, planned, 4, 0.05, 2, 0, 2, 4, torch.device("cpu"), False, muon)
     torch.manual_seed(0)
     model = Line()
 
@@ -256,7 +256,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, muon: bool) -
 
 def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: Path) -> None:
     opts = run.Options(
-        *(tmp_path, 1000, 1, 1.0, 10, 0, 500, 500, 0.9, torch.device("cpu"), False, False),
+        *(tmp_path, 1000, 1, 1.0, 10, 0, 500, 500, torch.device("cpu"), False, False),
         minutes=60.0,
     )
     assert run.learning_rate(10, opts, 0) == pytest.approx(1.0)

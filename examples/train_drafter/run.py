@@ -24,6 +24,7 @@ from examples.ranks import place_of
 from lantern_demo.disk_cache import replacing
 from lantern_demo.paths import user_path
 
+AVERAGE = 0.998  # decay of the running average of the weights, which is validated and saved
 MUON_SHARE = 3.0  # Muon's learning rate over AdamW's; small networks tolerate larger steps
 
 
@@ -39,7 +40,6 @@ class Options:
     seed: int
     save_every: int
     validate_every: int
-    average: float  # decay of the running average of the weights, which is validated and saved
     device: torch.device
     compile: bool
     muon: bool
@@ -76,9 +76,6 @@ def parser(description: str, **defaults: object) -> argparse.ArgumentParser:
     p.add_argument("--seed", type=int, default=0, help="seed of weights and data")
     p.add_argument("--save-every", type=int, default=250, help="steps between checkpoints")
     p.add_argument("--validate-every", type=int, default=500, help="steps between validations")
-    p.add_argument(
-        "--average", type=float, default=0.998, help="decay of the running average of the weights"
-    )
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     p.add_argument(
         "--compile",
@@ -198,7 +195,7 @@ class _Run:
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         # Early on the average must follow quickly, so that it forgets the random start.
-        decay = min(self.opts.average, (step + 1) / (step + 20))
+        decay = min(AVERAGE, (step + 1) / (step + 20))
         for name, value in self.model.state_dict().items():
             self.average[name].lerp_(value.detach().float(), 1 - decay)
 
