@@ -16,10 +16,6 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-if __name__ == "__main__":
-    from lantern_demo.shutdown import stop_at_once
-
-    stop_at_once()  # the imports below take seconds
 
 from functools import partial
 from statistics import median
@@ -134,13 +130,10 @@ class Peer:
             do_sample=knobs.temperature > 0,
             **(sampled if knobs.temperature > 0 else {}),
         )
-        self.read: dict[str, dict[str, Tensor]] = {}
 
     @torch.inference_mode()
-    def prepare(self, prompt: str) -> None:
+    def read(self, prompt: str) -> dict[str, Tensor]:
         """Encode the prompt: the inputs of the prefix, and its padding."""
-        if prompt in self.read:
-            return
         networks = self.pipe.networks
         encoded = networks.text.encode(prompt)
         condition = networks.target.condition(encoded.features, encoded.mask, self.guided)
@@ -150,13 +143,12 @@ class Peer:
             inputs["unconditional"] = rows[1:]
         if encoded.mask is not None:
             inputs["attention_mask"] = encoded.mask.long()
-        self.read = {prompt: inputs}
+        return inputs
 
     @torch.inference_mode()
-    def __call__(self, prompt: str, seed: int) -> list[int]:
-        self.prepare(prompt)
+    def draw(self, inputs: dict[str, Tensor], seed: int) -> list[int]:
         set_seed(seed)
-        return self.model.generate(**self.read[prompt], generation_config=self.config)[0].tolist()
+        return self.model.generate(**inputs, generation_config=self.config)[0].tolist()
 
 
 def timed(peer: Peer, prompt: str, seed: int) -> dict[str, float]:
@@ -164,10 +156,10 @@ def timed(peer: Peer, prompt: str, seed: int) -> dict[str, float]:
 
     Raises RuntimeError if the number of tokens is wrong.
     """
-    peer.prepare(prompt)
+    inputs = peer.read(prompt)
     clock = Clock(peer.pipe.device)
     with clock.measure("verify"):
-        tokens = peer(prompt, seed)
+        tokens = peer.draw(inputs, seed)
     if len(tokens) != peer.pipe.info.tokens:
         raise RuntimeError(
             f"generate drew {len(tokens)} tokens, a picture has {peer.pipe.info.tokens}"

@@ -15,9 +15,8 @@ if __name__ == "__main__":
 
     stop_at_once()  # the imports below take seconds
 
-import argparse
-
 from lantern_demo import load
+from lantern_demo.bench.report import parser_of
 from lantern_demo.paths import user_path
 from lantern_demo.runs.result import Result
 
@@ -25,9 +24,7 @@ PROMPT = "three red round lanterns over a lake at dusk with a full moon"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--out", type=user_path, default=Path("tour"), help="folder for the pictures"
     )

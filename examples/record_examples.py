@@ -1,6 +1,8 @@
-"""Record the page's examples again on this machine.
+"""Draw every example of the page with the default methods on this machine, and keep the runs.
 
 python examples/record_examples.py [--out FOLDER]
+
+Visitors see their times, so let nothing else run.
 """
 
 from __future__ import annotations
@@ -9,39 +11,26 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-if __name__ == "__main__":
-    from lantern_demo.shutdown import stop_at_once
-
-    stop_at_once()  # the imports below take seconds
-
-import argparse
 
 from lantern_demo import load
+from lantern_demo.bench.report import parser_of
 from lantern_demo.paths import user_path
 from lantern_demo.runs.result import Result, record_of
 from lantern_demo.ui import recorded, texts
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=(
-            "Draw every example of the page with the default methods, and keep the runs. "
-            "Visitors see their times, so let nothing else run."
-        )
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--out",
         type=user_path,
         default=recorded.FOLDER,
         help="folder for the runs (default: the package's own)",
     )
-    parser.add_argument(
-        "--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
-    )
-    args = parser.parse_args()
+    out = parser.parse_args().out
 
-    pipe = load("lantern-scenes", args.device)
-    args.out.mkdir(parents=True, exist_ok=True)
+    pipe = load("lantern-scenes")
+    out.mkdir(parents=True, exist_ok=True)
     for number, (prompt, seed) in enumerate(texts.EXAMPLES, 1):
         done = {
             method: event
@@ -51,7 +40,7 @@ def main() -> None:
         record = record_of(done.values())
         # methods end in another order
         pictures = {method: done[method].image for method in record["order"]}
-        path = args.out / f"{number:02d}.json.gz"
+        path = out / f"{number:02d}.json.gz"
         recorded.save(path, record, pictures)
         numbers = "  ".join(
             f"{name} {entry['speedup']:.2f}x" for name, entry in record["methods"].items()

@@ -121,7 +121,7 @@ def test_transformers_generate_draws_vanillas_greedy_picture(
     monkeypatch.setattr(pipe, "defaults", pipe.settings(temperature=0))
     prompt = "three red round lanterns over a lake at dusk"
     peer = peer_transformers.Peer(pipe)
-    assert peer(prompt, 0) == pipe.generate(prompt, "vanilla").tokens
+    assert peer.draw(peer.read(prompt), 0) == pipe.generate(prompt, "vanilla").tokens
     assert peer_transformers.timed(peer, prompt, 0)["wall_seconds"] > 0
 
 

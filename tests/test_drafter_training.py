@@ -8,7 +8,6 @@ import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -111,12 +110,6 @@ def test_training_passes_are_what_drafting_does(name: str) -> None:
     tokens = torch.randint(c.vocab, (lead + 6,), generator=generator)
     tokens[:lead] = 0
     outputs = train_passes(drafter, tokens.expand(2, -1), hidden, 3)
-    # attention without the fused kernel
-    with patch("torch.compiler.is_compiling", return_value=True):
-        for ours, compiled in zip(
-            outputs, train_passes(drafter, tokens.expand(2, -1), hidden, 3), strict=True
-        ):
-            close(ours[:, 2:], compiled[:, 2:])
     for committed in range(1, 5):  # picture's slots that are stable when the chain is drafted
         cache, last = drafter.new_cache(2, 12), lead + committed
         nothing = Condition(torch.zeros(2, 1))
@@ -230,7 +223,7 @@ class Line(nn.Module):
 def train_line(folder: Path, steps: int, planned: int, muon: bool) -> Line:
     """Fit a line; `planned` fixes the learning rate schedule, `steps` is where this call stops."""
     folder.mkdir(exist_ok=True)
-    opts = run.Options(folder, planned, 4, 0.05, 2, 0, 2, 4, 0.9, torch.device("cpu"), False, muon)
+    opts = run.Options(folder, planned, 4, 0.05, 2, 0, 2, 4, torch.device("cpu"), False, muon)
     torch.manual_seed(0)
     model = Line()
 
@@ -263,7 +256,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, muon: bool) -
 
 def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: Path) -> None:
     opts = run.Options(
-        *(tmp_path, 1000, 1, 1.0, 10, 0, 500, 500, 0.9, torch.device("cpu"), False, False),
+        *(tmp_path, 1000, 1, 1.0, 10, 0, 500, 500, torch.device("cpu"), False, False),
         minutes=60.0,
     )
     assert run.learning_rate(10, opts, 0) == pytest.approx(1.0)

@@ -1,13 +1,6 @@
 """Programs that make the bundled model.
 
-Run them from the repository's root in this order. Each has --help.
-
-    python examples/make_bundled_model/emoji.py --out runs/sprites.npz
-    python examples/make_bundled_model/train.py --out runs/model
-    python examples/make_bundled_model/networks.py --run runs/model --out FOLDER
-    python examples/make_bundled_model/palette.py --model FOLDER
-
-They are:
+docs/training.md has the commands. In their order they are:
 
     emoji      Fetches the pictures of everyday things.
     train      Trains all networks, on one GPU.

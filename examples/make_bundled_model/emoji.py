@@ -11,12 +11,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-if __name__ == "__main__":
-    from lantern_demo.shutdown import stop_at_once
 
-    stop_at_once()  # the imports below take seconds
-
-import argparse
 import hashlib
 import io
 import shutil
@@ -30,6 +25,7 @@ from PIL import Image
 from torch import Tensor
 
 from examples.make_bundled_model.world import PICTURES
+from lantern_demo.bench.report import parser_of
 
 PACKAGE = "@lobehub/fluent-emoji-3d@1.1.0"  # Microsoft's Fluent emoji, MIT
 ARCHIVE = "lobehub-fluent-emoji-3d-1.1.0.tgz"
@@ -112,7 +108,7 @@ def read(path: Path) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the sprites of the things to a file.")
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -6,10 +6,13 @@ Everything is closed-form torch arithmetic on a grid of points, on any device. P
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from examples.make_bundled_model.scenes import Scenes
 
 STARS = 20
 # Sky colours per time of day: at the zenith, half way down, and at the horizon.
@@ -25,18 +28,6 @@ CLOUDS = torch.tensor([[0.30, 0.10, 0.06], [0.012, 0.018, 0.035], [0.20, 0.14, 0
 GROUND = torch.tensor([[0.62, 0.72, 0.86], [0.14, 0.32, 0.17], [0.34, 0.38, 0.12]])
 DAYLIGHT = torch.tensor([[0.80, 0.56, 0.54], [0.34, 0.44, 0.66], [1.22, 1.12, 0.98]])
 RIDGES = ((-0.30, 0.13, 0.25), (-0.08, 0.10, 0.6), (0.12, 0.06, 1.0))  # lift, swing, nearness
-
-
-class Landscape(Protocol):
-    """The parameters of scenes that this module draws. The first dimension of every tensor is B."""
-
-    place: Tensor  # [B] int64, 0 lake, 1 hills, 2 plain
-    time: Tensor  # [B] int64, 0 dusk, 1 night, 2 dawn
-    moon: Tensor  # [B] int64, 0 or 1
-    horizon: Tensor  # [B] y of the horizon
-    moon_at: Tensor  # [B, 2]
-    phase: Tensor  # [B, 8] phases of hills, ripples and grass
-    stars: Tensor  # [B, STARS, 3] x, y, brightness
 
 
 def column(value: Tensor) -> Tensor:
@@ -60,7 +51,7 @@ def rgb(red: float, green: float, blue: float, device: torch.device) -> Tensor:
     return torch.tensor([red, green, blue], device=device).view(1, 3, 1, 1)
 
 
-def sky(s: Landscape, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Tensor:
+def sky(s: Scenes, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Tensor:
     """Draw sky, moon and optionally stars -> [B, 3, H, W]."""
     palette = SKY.to(x.device)[s.time]
     height = ((y + 1) / (column(s.horizon) + 1)).clamp(0, 1)
@@ -84,7 +75,7 @@ def sky(s: Landscape, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Te
     return torch.where(column(s.moon) > 0, lit, colour)
 
 
-def _stars(s: Landscape, x: Tensor, y: Tensor, size: int) -> Tensor:
+def _stars(s: Scenes, x: Tensor, y: Tensor, size: int) -> Tensor:
     """Return the light of stars [B, 1, H, W]. A star is an outer product of two bumps."""
     spot = 0.016 / size
     across = torch.exp(-((x[:, 0, 0, None, :] - s.stars[:, :, 0, None]) ** 2) / spot)
@@ -94,7 +85,7 @@ def _stars(s: Landscape, x: Tensor, y: Tensor, size: int) -> Tensor:
     return torch.einsum("bs,bsy,bsx->byx", bright, down, across)[:, None]
 
 
-def land(s: Landscape, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor]:
+def land(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Draw hills or a plain -> colour [B, 3, H, W], cover [B, 1, H, W]."""
     p, h = s.phase, column(s.horizon)
     haze = column(SKY.to(x.device)[s.time, 2])
@@ -117,7 +108,7 @@ def land(s: Landscape, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor]
     return colour, cover
 
 
-def ripples(s: Landscape, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def ripples(s: Scenes, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Return the crests of the lake's ripples, and how far they bend reflections, both
     [B, 1, H, W].
 
@@ -129,7 +120,7 @@ def ripples(s: Landscape, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return crest, 0.6 * crest + 0.4 * torch.sin(5.0 * x + 16 * depth + column(s.phase[:, 7]))
 
 
-def mirrored(s: Landscape, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def mirrored(s: Scenes, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Return the points that points of the lake mirror."""
     h = column(s.horizon)
     depth = (y - h).clamp(min=0)
@@ -138,7 +129,7 @@ def mirrored(s: Landscape, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return x + 0.11 * root * bend, h - 1.30 * depth - 0.05 * crest * root
 
 
-def lake_light(s: Landscape, x: Tensor, y: Tensor) -> Tensor:
+def lake_light(s: Scenes, x: Tensor, y: Tensor) -> Tensor:
     """Return the share [B, 3, H, W] of mirrored light that the lake returns."""
     crest, _ = ripples(s, x, y)
     depth = (y - column(s.horizon)).clamp(min=0)

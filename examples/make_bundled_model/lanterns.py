@@ -7,12 +7,15 @@ RGB.
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from examples.make_bundled_model.landscape import column, edge, mix, rgb
+
+if TYPE_CHECKING:
+    from examples.make_bundled_model.scenes import Scenes
 
 # Paper colour of a lantern, and the colour of the light it throws (linear RGB).
 PAPER = torch.tensor(
@@ -25,15 +28,6 @@ PAPER = torch.tensor(
         [0.68, 0.22, 0.95],
     ]
 )
-
-
-class Lanterns(Protocol):
-    """The parameters of scenes that this module draws. The first dimension of every tensor is B."""
-
-    colour: Tensor  # [B] int64, index into COLOURS
-    shape: Tensor  # [B] int64, index into SHAPES
-    centre: Tensor  # [B, N, 2] middle of a lantern
-    radius: Tensor  # [B, N] of a lantern, 0 where there is none
 
 
 def _line(distance: Tensor, size: int) -> Tensor:
@@ -65,7 +59,7 @@ def _outlines(
     return body, torch.where(is_box, frame_box, torch.where(is_sky, ring_sky, cap_globe))
 
 
-def paper_lanterns(s: Lanterns, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+def paper_lanterns(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """Draw lanterns at the points (x, y) -> colour [B, 3, H, W], cover [B, 1, H, W], light around
     them [B, 3, H, W].
     """

@@ -10,12 +10,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-if __name__ == "__main__":
-    from lantern_demo.shutdown import stop_at_once
 
-    stop_at_once()  # the imports below take seconds
-
-import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,9 +25,11 @@ from transformers import T5Config
 from examples.make_bundled_model.folder import save, save_part
 from examples.make_bundled_model.world import LONGEST, vocabulary
 from examples.quality.classifier import AttributeClassifier
+from examples.train_drafter.teaching import drafter_sizes
+from lantern_demo.bench.report import parser_of
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import Drafter, LlamaGen
-from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig, model_info
+from lantern_demo.models.registry import LlamaGenConfig, model_info
 from lantern_demo.models.text import END, PAD, UNKNOWN, TextEncoder
 from lantern_demo.scenes import ATTRIBUTES
 
@@ -86,18 +83,7 @@ class Model(nn.Module):
         self.target = grown(old.target, layers, PREFIX)
         taps = (layers // 3, 2 * layers // 3)
         sizes = self.target.config
-        self.drafter = Drafter(
-            DrafterConfig(
-                dim=sizes.dim,
-                heads=sizes.heads,
-                ffn=ffn,
-                vocab=sizes.vocab,
-                grid=sizes.grid,
-                prefix=PREFIX,
-                guided=True,
-                feature_layers=taps,
-            )
-        )
+        self.drafter = Drafter(drafter_sizes(sizes, ffn, guided=True, feature_layers=taps))
         self.drafter.embed_tokens.weight.data.copy_(self.target.embed_tokens.weight)
         self.classifier = AttributeClassifier(ATTRIBUTES)
         self.words_head = nn.Linear(sizes.dim, sizes.vocab)
@@ -207,7 +193,7 @@ def assemble(model: Model, facts: dict[str, Any]) -> bundled.Networks:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--run", type=Path, required=True, help="the --out of train.py")
     parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
     parser.add_argument("--begin", type=Path, default=BUNDLED, help="as train.py was given it")

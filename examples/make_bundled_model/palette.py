@@ -12,10 +12,6 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-if __name__ == "__main__":
-    from lantern_demo.shutdown import stop_at_once
-
-    stop_at_once()  # the imports below take seconds
 
 
 import torch

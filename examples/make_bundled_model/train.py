@@ -48,8 +48,8 @@ from examples.make_bundled_model.scenes import (
 )
 from examples.make_bundled_model.world import PAD, Captions
 from examples.train_drafter.own import sample_batch
-from examples.train_drafter.run import cast, multiplies_bfloat16
-from examples.train_drafter.teaching import train_hidden, train_passes
+from examples.train_drafter.run import cast, multiplies_bfloat16, optimizers_of
+from examples.train_drafter.teaching import draft_losses, train_hidden
 from lantern_demo.bench.report import parser_of
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.disk_cache import replacing
@@ -77,10 +77,8 @@ STRIP, BELOW = 8, 4
 FOREIGN, DROPPED = 0.25, 0.1
 WORDS, NAMES = 0.3, 0.1  # weights of the losses of the caption alone and of the thing
 PASSES = (1.0, 0.8, 0.6, 0.5)  # weights of a drafter's outputs at depth 0 to 3
-ENTROPY, DISTANCE = 0.3, 0.1  # weights of cross-entropy and SmoothL1 beside the total variation
 OWN_GROUP = 8  # batches of pictures that the target draws at a time
 RACED = ("eagle1", "eagle2", "lantern", "lantern++")
-MUON = 3.0  # Muon's learning rate over AdamW's
 
 
 class Run:
@@ -152,31 +150,19 @@ def fit(
     """
     networks = nn.ModuleDict(parts)
     named = {name: p for name, p in networks.named_parameters() if p.requires_grad}
-    learnt = list(named.values())
-    inner = []
+    learnt, inner = list(named.values()), list[nn.Parameter]()
     if multiplies_bfloat16(run.device):  # in which Muon computes
         linear = {id(m.weight) for m in networks.modules() if isinstance(m, nn.Linear)}
         outer = re.compile(r"text\.|cap_proj|_head")
         inner = [p for name, p in named.items() if id(p) in linear and not outer.search(name)]
-    taken = {id(p) for p in inner}
-    rest = [p for p in learnt if id(p) not in taken]
-    optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.AdamW(rest, lr, (0.9, 0.98), weight_decay=0.02)
-    ]
-    if inner:
-        muon = torch.optim.Muon(
-            inner, lr * MUON, weight_decay=0.02 / MUON, adjust_lr_fn="match_rms_adamw"
-        )
-        optimizers.append(muon)
-    peaks = [lr, lr * MUON]
+    optimizers = optimizers_of(learnt, inner, lr)
     average = [p.detach().float().clone() for p in learnt]
     step = 0
     while run.progress < 1.0:
         # The rate follows the clock: a short warm-up, then a cosine.
         rate = min(1.0, (step + 1) / 50) * (0.02 + 0.49 * (1 + math.cos(math.pi * run.progress)))
-        for optimizer, peak in zip(optimizers, peaks, strict=False):
-            for group in optimizer.param_groups:
-                group["lr"] = peak * rate
+        for group in (g for o in optimizers for g in o.param_groups):
+            group["lr"] = lr * group.get("share", 1.0) * rate
         losses = loss_of(step)
         losses["loss"].backward()
         nn.utils.clip_grad_norm_(learnt, 1.0)
@@ -518,35 +504,16 @@ def train_drafter(run: Run, world: World, own: Scenes) -> None:
     target, drafter = model.target.requires_grad_(False), model.drafter
     model.text.requires_grad_(False)
     target.feature_layers = drafter.config.feature_layers
-    dim, lead = target.config.dim, drafter.config.prefix - 1
+    slots = drafter.config.prefix + ids.shape[1]  # of a drafter, and one more
 
     def overlaps(rows: Tensor, noise: float, seed: int) -> list[tuple[Tensor, Tensor]]:
-        """Return loss and overlap sum(min(p, q)) at each depth."""
+        """Return loss and overlap at each depth."""
         tokens, chosen = ids[rows].long(), {k: v[rows] for k, v in attributes.items()}
         with cast(device):
             with torch.no_grad():
-                features, mask = model.text(*world.said(chosen, seed))
-                hidden = train_hidden(target, tokens, features, mask)[
-                    :, -(lead + 1 + tokens.shape[1]) :
-                ].float()
-                final = hidden[..., :dim]
-                probs = target.lm_head(final[:, lead + 1 : -1]).float().softmax(-1)
-            shaken = noise * (torch.rand_like(final[:, :-1]) - 0.5)
-            inputs = hidden[:, :-1] + F.pad(shaken, (0, hidden.shape[-1] - dim))
-            outputs = train_passes(drafter, F.pad(tokens, (lead, 0)), inputs, len(PASSES))
-            found = []
-            for t, output in enumerate(outputs):
-                guess = target.lm_head(output[:, lead + t : -1]).float().log_softmax(-1)
-                p = probs[:, t:]
-                overlap = torch.minimum(p, guess.exp()).sum(-1).mean()
-                entropy = -(p * guess).sum(-1).mean()
-                distance = F.smooth_l1_loss(
-                    output[:, lead + t : -1].float(), final[:, lead + t + 1 : -1]
-                )
-                found.append(
-                    ((1 - overlap) + ENTROPY * entropy + DISTANCE * distance, overlap.detach())
-                )
-        return found
+                said = model.text(*world.said(chosen, seed))
+                hidden = train_hidden(target, tokens, *said)[:, -slots:].float()
+            return draft_losses(drafter, tokens, hidden, target.head, len(PASSES), noise)
 
     def loss_of(step: int) -> dict[str, Tensor]:
         g = torch.Generator(device).manual_seed(step)

@@ -40,8 +40,7 @@ from examples.paper_evaluation import scorers
 from examples.quality import drawing
 from examples.quality.points import Point, points_of
 from examples.ranks import place_of
-from lantern_demo.bench.report import add_model, at_least, now, number, parser_of, table, write
-from lantern_demo.decoding.methods import METHODS
+from lantern_demo.bench.report import at_least, now, number, parser_of, table, write
 from lantern_demo.disk_cache import put, replacing
 from lantern_demo.paths import user_path
 from lantern_demo.runs.load import load
@@ -148,24 +147,11 @@ PROTOCOLS = {
 def parser() -> argparse.ArgumentParser:
     p = parser_of(__doc__)
     p.add_argument("protocol", choices=list(PROTOCOLS), help="which evaluation")
-    add_model(p)
-    p.add_argument(
-        "--out",
-        type=user_path,
-        required=True,
-        help="a folder for everything that is drawn and scored",
-    )
+    drawing.add_options(p, "paper")
     files = "; ".join(f"{name}: {one.file}" for name, one in PROTOCOLS.items())
     p.add_argument("--captions", type=user_path, required=True, help=files)
     p.add_argument(
         "--real", type=user_path, help="a folder of real pictures, to measure distances to"
-    )
-    p.add_argument(
-        "--methods",
-        nargs="+",
-        choices=list(METHODS),
-        default=list(METHODS),
-        help="only these, and vanilla",
     )
     closer = (
         'points with a knob moved, such as "lantern++ lambda 3", and "vanilla again", with other '
@@ -176,7 +162,6 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--seeds", type=at_least(1), help="pictures of each caption (default: the protocol's)"
     )
-    p.add_argument("--tree", default="paper", help="draft tree of all points (default: paper)")
     return p
 
 

@@ -1,8 +1,8 @@
 """Compute the measures of papers' tables with the usual packages, if these and their weights are
 installed.
 
-Nothing is downloaded. FID and KID use Inception's features, precision and recall VGG16's, both of
-torch-fidelity. Their pictures are cropped to a square and resized to 256. CLIP is OpenAI's ViT-B/32
+Nothing is downloaded. torch-fidelity computes FID and KID from Inception's features, precision and
+recall from VGG16's. Pictures are cropped to a square and resized to 256. CLIP is OpenAI's ViT-B/32
 in transformers. HPSv2 is version 2.1 in hpsv2. Harnesses differ in resizing and weights: compare
 only numbers of one harness at one number of pictures.
 """
@@ -21,8 +21,6 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor, nn
 
-from examples.paper_evaluation.distances import frechet, kernel, precision_recall
-
 Scores = dict[str, float]
 Scorer = Callable[[list[Path], list[str]], Scores]  # of picture files and their captions
 
@@ -36,6 +34,7 @@ COLUMNS = {
 }
 SIZE = 256  # pixels a side of the networks' inputs
 BATCH = 32
+SUBSET = 1000  # most pictures of each of KID's subsets
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 CLIP = "openai/clip-vit-base-patch32"
 # before every caption, as in CLIPScore (Hessel et al. 2021) and LANTERN's evaluation
@@ -133,9 +132,14 @@ def _in_hub_cache(measure: str, repository: str, name: str) -> str:
     return file
 
 
+def fidelity(measure: str, part: str) -> Any:
+    """Return a module of torch-fidelity."""
+    return _imported(measure, f"torch_fidelity.{part}", '"torch-fidelity>=0.4.0"')
+
+
 def inception() -> nn.Module:
     """Return a network that maps [B, 3, H, W] uint8 to a tuple with features [B, 2048]."""
-    package = _imported("FID", "torch_fidelity.feature_extractor_inceptionv3", "torch-fidelity")
+    package = fidelity("FID", "feature_extractor_inceptionv3")
     weights = _in_torch_hub("FID", package.URL_INCEPTION_V3)
     return package.FeatureExtractorInceptionV3(
         "inception-v3-compat", ["2048"], feature_extractor_weights_path=weights
@@ -147,9 +151,7 @@ def vgg() -> nn.Module:
     (Kynkäänniemi et al. 2019).
     """
     measure = "precision (and recall)"
-    package = _imported(
-        measure, "torch_fidelity.feature_extractor_vgg16", '"torch-fidelity>=0.4.0" torchvision'
-    )
+    package = fidelity(measure, "feature_extractor_vgg16")
     weights = _in_torch_hub(measure, "https://download.pytorch.org/models/vgg16-397923af.pth")
     return package.FeatureExtractorVGG16(
         "vgg16", ["fc2_relu"], feature_extractor_weights_path=weights
@@ -185,27 +187,36 @@ def hps() -> tuple[nn.Module, Any, Any]:
 
 def of_distances(real: Path | None, device: torch.device) -> Scorer:
     """Return a scorer of FID (Heusel et al. 2017) and KID (Binkowski et al. 2018) to the pictures
-    in a folder.
+    in a folder. FID's upward bias grows as sets shrink: only sets of the same size compare.
     """
+    fid, kid = (fidelity(part.upper(), f"metric_{part}") for part in ("fid", "kid"))
     features = partial(features_of, inception(), device=device)
-    truth = features(_real(real))
+    truth = features(_real(real)).double()
+    reference = fid.fid_features_to_statistics(truth)
 
     def score(pictures: list[Path], captions: list[str]) -> Scores:
-        made = features(pictures)
-        return {"fid": frechet(made, truth), "kid": kernel(made, truth)}
+        made = features(pictures).double()
+        own = fid.fid_features_to_statistics(made)
+        found = fid.fid_statistics_to_metric(own, reference, verbose=False)
+        size = min(SUBSET, len(made), len(truth))
+        found |= kid.kid_features_to_metric(made, truth, kid_subset_size=size, verbose=False)
+        return {
+            "fid": found["frechet_inception_distance"],
+            "kid": found["kernel_inception_distance_mean"],
+        }
 
     return score
 
 
 def of_manifolds(real: Path | None, device: torch.device) -> Scorer:
     """Return a scorer of precision and recall against the pictures in a folder."""
+    metric = fidelity("precision (and recall)", "metric_prc")
     features = partial(features_of, vgg(), device=device)
     truth = features(_real(real))
 
     def score(pictures: list[Path], captions: list[str]) -> Scores:
-        return dict(
-            zip(("precision", "recall"), precision_recall(truth, features(pictures)), strict=True)
-        )
+        found = metric.prc_features_to_metric(features(pictures), truth, verbose=False)
+        return {name: found[name] for name in ("precision", "recall")}
 
     return score
 

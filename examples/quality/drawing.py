@@ -5,6 +5,7 @@ Each is saved immediately, so that hours of drawing can be interrupted.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 from pathlib import Path
@@ -16,9 +17,11 @@ from tqdm import tqdm
 import lantern_demo
 from examples.quality.points import Point
 from examples.ranks import Place, wait_for_all
-from lantern_demo.bench.report import digest_of
+from lantern_demo.bench.report import add_model, digest_of
 from lantern_demo.decoding.loop import Decoded, Step, decode
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.disk_cache import put
+from lantern_demo.paths import user_path
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.settings.settings import method_of
 
@@ -49,6 +52,17 @@ class Job(NamedTuple):
     @property
     def seed(self) -> int:
         return self.picture + (AGAIN if self.point.group == "again" else 0)
+
+
+def add_options(p: argparse.ArgumentParser, tree: str) -> None:
+    """Add the options of what draws: the model, --out, --methods, and --tree with its default."""
+    add_model(p)
+    everything = "a folder for everything that is drawn and measured"
+    p.add_argument("--out", type=user_path, required=True, help=everything)
+    names, only = list(METHODS), "only these of the model's, and vanilla"
+    p.add_argument("--methods", nargs="+", choices=names, default=names, help=only)
+    of_all = "draft tree of all points (default: %(default)s)"
+    p.add_argument("--tree", default=tree, help=of_all)
 
 
 def jobs_of(points: list[Point], counts: Counts, prompts: list[str]) -> list[Job]:

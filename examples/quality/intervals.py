@@ -34,11 +34,7 @@ class Difference(NamedTuple):
 def wilson(right: int, of: int) -> tuple[float, float]:
     """Return the interval of the share `right` / `of` (Wilson 1927): the shares that are at most z
     standard errors from it.
-
-    Raises ValueError unless 0 <= right <= of and of > 0.
     """
-    if of < 1 or not 0 <= right <= of:
-        raise ValueError(f"a share needs 0 <= right <= of and of > 0, got {right} of {of}")
     z, p = NormalDist().inv_cdf((1 + LEVEL) / 2), right / of
     middle = (p + z * z / (2 * of)) / (1 + z * z / of)
     half = z / (1 + z * z / of) * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of))

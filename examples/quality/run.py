@@ -50,11 +50,10 @@ from examples.quality.report import Report, markdown
 from examples.quality.scenes import SEEDS, truth
 from examples.quality.tvd import picture_tvd
 from examples.ranks import place_of
-from lantern_demo.bench.report import add_model, at_least, machine_of, now, parser_of, write
+from lantern_demo.bench.report import at_least, machine_of, now, parser_of, write
 from lantern_demo.bench.speed import Contestant, measure, play
 from lantern_demo.bench.summary import Run
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.paths import user_path
 from lantern_demo.runs.load import load
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.settings.trees import DEFAULT
@@ -64,21 +63,7 @@ PICTURES, SWEPT = 1000, 200  # of a point, and of one with a knob moved
 
 def parser() -> argparse.ArgumentParser:
     p = parser_of(__doc__)
-    add_model(p)
-    p.add_argument(
-        "--out",
-        type=user_path,
-        required=True,
-        help="a folder for everything that is drawn and measured",
-    )
-    names = list(METHODS)
-    p.add_argument(
-        "--methods",
-        nargs="+",
-        choices=names,
-        default=names,
-        help="only these of the model's, and vanilla",
-    )
+    drawing.add_options(p, DEFAULT)
     many = f"of every method at the preset settings (default: {PICTURES})"
     p.add_argument("--pictures", type=at_least(2 * SEEDS), default=PICTURES, help=many)
     p.add_argument(
@@ -89,9 +74,6 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument(
         "--rounds", type=at_least(1), default=8, help="of the measuring of speed (default: 8)"
-    )
-    p.add_argument(
-        "--tree", default=DEFAULT, help="draft tree of all points (default: %(default)s)"
     )
     add_sprites(p)
     return p

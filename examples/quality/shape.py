@@ -5,8 +5,7 @@
 
 Each method of --methods draws "a THING" for every thing on offer, as the page completes it, with
 the seeds 1 to --pictures. The report has the share of pictures with the shape, by thing and method,
-and the first seed on which all methods' pictures have it. `--sheet` saves the pictures: a row for
-each thing and method, the likest first.
+and the seeds with which all methods' pictures have it.
 
 A picture is compared with true drawings of the thing at the same place and time, which the image
 tokenizer has encoded and decoded. The difference counts inside the cover of the thing, for the
@@ -23,10 +22,6 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-if __name__ == "__main__":
-    from lantern_demo.shutdown import stop_at_once
-
-    stop_at_once()  # the imports below take seconds
 
 import json
 from typing import Any
@@ -40,7 +35,6 @@ from examples.make_bundled_model.scenes import (
     HELD_OUT,
     Renderer,
     add_sprites,
-    contact_sheet,
     sample,
 )
 from examples.quality.scenes import drawn, true_tokens
@@ -49,7 +43,6 @@ from lantern_demo import load
 from lantern_demo.bench.report import at_least, json_file, machine_of, now, parser_of, write
 from lantern_demo.bench.report import table as report_table
 from lantern_demo.disk_cache import put
-from lantern_demo.paths import user_path
 from lantern_demo.prompt_words import completed
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.scenes import (
@@ -73,7 +66,6 @@ SHIFTS = (-1, 0, 1)  # pixels
 # Of other true drawings of a thing 99 % differ at most by .024 to .051, the thing that varies least
 # and most. This is some 1.4 times the latter, and where an eye stops to recognise the thing.
 LIMIT = 0.065
-SHEET = 96  # pixels of a picture on the sheet
 
 Place = tuple[int, int]  # classes of place and time
 
@@ -160,41 +152,29 @@ def table(pipe: Pipeline, shapes: Shapes, count: int, seed: int) -> dict[str, An
     return found
 
 
-def offered(
-    pipe: Pipeline, shapes: Shapes, methods: list[str], count: int
-) -> tuple[dict[str, Any], Tensor]:
+def offered(pipe: Pipeline, shapes: Shapes, methods: list[str], count: int) -> dict[str, Any]:
     """Draw every thing on offer by the methods, with the seeds 1 to `count`.
 
-    Return by thing its prompt, the share with the shape by method, and the first seed on which all
-    methods' pictures have it; and the pictures [rows * count, 3, SHEET, SHEET], sorted.
+    Return by thing its prompt, the share with the shape by method, and the seeds with which all
+    methods' pictures have it.
     """
-    apart: dict[str, dict[str, Tensor]] = {}
-    sheet = []
-    for thing in filter(None, SHOWN):
-        name = name_of(thing)
-        for method in methods:
-            pictures = torch.cat(
-                [
-                    drawn(
-                        pipe.networks,
-                        torch.tensor([pipe.generate(f"a {name}", method, seed=seed).tokens]),
-                    )
-                    for seed in range(1, count + 1)
-                ]
-            )
-            found = shapes.differences(pictures, thing, SURE[name].at[0])
-            apart.setdefault(name, {})[method] = found
-            sheet.append(F.interpolate(pictures[found.argsort()], size=SHEET, mode="area"))
-        print(name, {m: _share(d) for m, d in apart[name].items()}, flush=True)
     rows = {}
-    for name, by_method in apart.items():
-        have = torch.stack([d <= LIMIT for d in by_method.values()]).all(0).nonzero()
+    for thing in filter(None, SHOWN):
+        name, apart = name_of(thing), dict[str, Tensor]()
+        for method in methods:
+            tokens = [
+                pipe.generate(f"a {name}", method, seed=seed).tokens for seed in range(1, count + 1)
+            ]
+            pictures = torch.cat([drawn(pipe.networks, torch.tensor([one])) for one in tokens])
+            apart[method] = shapes.differences(pictures, thing, SURE[name].at[0])
+        have = torch.stack([d <= LIMIT for d in apart.values()]).all(0).nonzero()
         rows[name] = {
             "prompt": completed(pipe.info, f"a {name}").prompt,
-            "shape": {method: _share(d) for method, d in by_method.items()},
+            "shape": {method: _share(d) for method, d in apart.items()},
             "seeds": (1 + have[:, 0]).tolist(),
         }
-    return rows, torch.cat(sheet)
+        print(name, rows[name]["shape"], flush=True)
+    return rows
 
 
 def _share(apart: Tensor) -> float:
@@ -221,7 +201,6 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--pictures", type=at_least(1), default=20, help="of each (default: 20)")
     parser.add_argument("--seed", type=int, default=1, help="of a table (default: 1)")
-    parser.add_argument("--sheet", type=user_path, help="a picture file")
     add_sprites(parser)
     args = parser.parse_args()
     pipe = load("lantern-scenes")
@@ -231,7 +210,7 @@ def main() -> None:
     if args.table:
         put(args.out, json.dumps(told | {"table": table(pipe, shapes, args.pictures, args.seed)}))
         return
-    rows, pictures = offered(pipe, shapes, args.methods, args.pictures)
+    rows = offered(pipe, shapes, args.methods, args.pictures)
     shares = [[row["shape"][method] for row in rows.values()] for method in args.methods]
     found = {
         method: {"mean_share": round(sum(of) / len(of), 3), "least_share": min(of)}
@@ -241,8 +220,6 @@ def main() -> None:
     text = markdown(report)
     write(args.out, report, text)
     print(text)
-    if args.sheet:
-        contact_sheet(pictures, args.pictures).save(args.sheet)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from examples.train_drafter.own import encode_prompts
 from examples.train_drafter.teaching import train_hidden
-from lantern_demo.decoding.sampling import Sampling, probabilities
+from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.text import PromptEncoder
 
@@ -30,15 +30,9 @@ def nll(
     [B] float64 on the CPU.
 
     p is the sampling distribution: guided, after temperature, top-k and top-p, or the plain softmax
-    for a greedy `sampling`. Probabilities below FLOOR count as FLOOR. Raises ValueError if the
-    number of prompts and pictures differs, or a picture's length differs from the model's.
+    for a greedy `sampling`. Probabilities below FLOOR count as FLOOR.
     """
     config = target.config
-    if tokens.shape != (len(prompts), config.tokens):
-        raise ValueError(
-            f"tokens must be [{len(prompts)} prompts, {config.tokens}], got the shape "
-            f"{tuple(tokens.shape)}"
-        )
     device, guided = target.rope.device, sampling.cfg_scale != 1
     p = torch.zeros(tokens.shape, dtype=torch.float64)
     for rows in torch.arange(len(prompts)).split(batch):
@@ -48,15 +42,12 @@ def nll(
         features = condition.features.to(target.lm_head.weight.dtype)
         ids = tokens[rows].to(device).long()
         # The last token predicts nothing.
-        hidden = train_hidden(
-            target, ids[:, :-1].repeat(2 if guided else 1, 1), features, condition.mask
-        )[:, config.prefix - 1 :]
+        hidden = train_hidden(target, ids[:, :-1].repeat(1 + guided, 1), features, condition.mask)[
+            :, config.prefix - 1 :
+        ]
         for columns in torch.arange(config.tokens).split(max(1, POSITIONS // len(hidden))):
-            logits = target.head(hidden[:, columns])
-            if guided:
-                cond, uncond = logits.chunk(2)
-                logits = torch.add(uncond, cond - uncond, alpha=sampling.cfg_scale)
-            probs = probabilities(logits, sampling)
+            logits = target.head(hidden[:, columns]).unflatten(0, (1 + guided, -1))
+            probs = probabilities(guide(logits, sampling.cfg_scale), sampling)
             found = probs.gather(2, ids[:, columns, None])[..., 0]
             p[rows[:, None], columns] = found.double().cpu()
     return -p.clamp(min=FLOOR).log().mean(1)

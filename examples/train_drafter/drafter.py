@@ -33,7 +33,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -41,7 +40,7 @@ from examples.make_bundled_model.scenes import sample
 from examples.make_bundled_model.world import Captions, vocabulary
 from examples.train_drafter import run
 from examples.train_drafter.own import OwnPictures, encode_prompts
-from examples.train_drafter.teaching import drafter_sizes, train_hidden, train_passes
+from examples.train_drafter.teaching import draft_losses, drafter_sizes, train_hidden
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
 from lantern_demo.models.llamagen import Drafter, LlamaGen
@@ -50,10 +49,7 @@ from lantern_demo.paths import user_path
 from lantern_demo.settings.settings import Settings
 from lantern_demo.shutdown import stoppable
 
-PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
-PASS_WEIGHTS = (1.0, 0.8, 0.6)
-# weights of cross-entropy and of SmoothL1 in the loss, next to the total variation
-ENTROPY, DISTANCE = 0.3, 0.1
+PASSES = (1.0, 0.8, 0.6)  # weights of the stable pass, and of tree nodes of depth 1 and 2
 SHARD = 64  # pictures that a target draws at once
 
 
@@ -150,14 +146,10 @@ class Lesson:
         self.own, self.target, self.opts, self.guided, self.top = own, own.target, opts, guided, top
         self.rows = own.rows
         self.held_out = own.shard("held-out")  # never trained on
-        # the slot of image token 0, whose output stands for image token 1
-        self.first = drafter.config.prefix - 1
+        self.slots = drafter.config.prefix + own.target.config.tokens  # and one more
         self.cast = run.cast(opts.device)
         self.drafter = drafter
-        parts: list[Any] = [self.score, train_passes, train_hidden]
-        self.judge, self.passes, self.forward = [
-            torch.compile(part) if opts.compile else part for part in parts
-        ]
+        self.forward = torch.compile(train_hidden) if opts.compile else train_hidden
 
     @torch.no_grad()
     def states(self, tokens: Tensor, captions: list[str]) -> Tensor:
@@ -170,24 +162,7 @@ class Lesson:
             )
             ids = tokens.long().to(self.opts.device).repeat(self.rows, 1)
             hidden = self.forward(self.target, ids, condition.features, condition.mask)
-            return hidden[:, -(self.first + 1 + tokens.shape[1]) :]
-
-    def logits(self, hidden: Tensor, scale: Tensor) -> Tensor:
-        """Map hidden [R, S, H] to guided logits [B, S, V] float32."""
-        made = self.target.head(hidden)
-        return made if self.guided or self.rows == 1 else guide(made, scale)
-
-    def score(
-        self, output: Tensor, wanted: Tensor, p: Tensor, scale: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return loss and overlap sum(min(p, q)) of one pass, from its outputs, the wanted final
-        states [R, S, H] and the target's p [B, S, V].
-        """
-        guess = self.logits(output, scale).log_softmax(-1)
-        overlap = torch.minimum(p, guess.exp()).sum(-1).mean()
-        entropy = -(p * guess).sum(-1).mean()
-        distance = F.smooth_l1_loss(output.float(), wanted)
-        return (1 - overlap) + ENTROPY * entropy + DISTANCE * distance, overlap.detach()
+            return hidden[:, -self.slots :]
 
     def compare(
         self, tokens: Tensor, both: Tensor, scale: Tensor, noise: float
@@ -197,25 +172,15 @@ class Lesson:
         """
         tokens, both = tokens.long().to(self.opts.device), both.to(self.opts.device).float()
         hidden = guide(both, scale) if self.guided and self.rows == 2 else both
-        first, dim = self.first, self.target.config.dim
-        final = hidden[..., :dim]
-        shaken = noise * (torch.rand_like(final[:, :-1]) - 0.5)
-        inputs = hidden[:, :-1] + F.pad(shaken, (0, hidden.shape[-1] - dim))
-        # the token at position i + 1, for slot i
-        following = F.pad(tokens, (first, 0)).repeat(len(hidden) // len(tokens), 1)
+
+        def logits(states: Tensor) -> Tensor:
+            made = self.target.head(states)
+            return made if self.guided or self.rows == 1 else guide(made, scale)
+
         with self.cast:
-            outputs = self.passes(self.drafter, following, inputs, PASSES)
-            with torch.no_grad():
-                probs = self.logits(hidden[:, first + 1 : -1], scale).softmax(-1)
-            # Pass t is valid from slot first + t on, and the last slot has no state to imitate.
-            scores = [
-                self.judge(
-                    output[:, first + t : -1], final[:, first + t + 1 : -1], probs[:, t:], scale
-                )
-                for t, output in enumerate(outputs)
-            ]
-        loss = sum(weight * loss for weight, (loss, _) in zip(PASS_WEIGHTS, scores, strict=True))
-        return torch.as_tensor(loss), [overlap for _, overlap in scores]
+            found = draft_losses(self.drafter, tokens, hidden, logits, len(PASSES), noise)
+        loss = sum(weight * loss for weight, (loss, _) in zip(PASSES, found, strict=True))
+        return torch.as_tensor(loss), [overlap for _, overlap in found]
 
     def batch_loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
         """As in `run.train`."""

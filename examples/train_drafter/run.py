@@ -24,6 +24,7 @@ from examples.ranks import place_of
 from lantern_demo.disk_cache import replacing
 from lantern_demo.paths import user_path
 
+AVERAGE = 0.998  # decay of the running average of the weights, which is validated and saved
 MUON_SHARE = 3.0  # Muon's learning rate over AdamW's; small networks tolerate larger steps
 
 
@@ -39,7 +40,6 @@ class Options:
     seed: int
     save_every: int
     validate_every: int
-    average: float  # decay of the running average of the weights, which is validated and saved
     device: torch.device
     compile: bool
     muon: bool
@@ -76,14 +76,11 @@ def parser(description: str, **defaults: object) -> argparse.ArgumentParser:
     p.add_argument("--seed", type=int, default=0, help="seed of weights and data")
     p.add_argument("--save-every", type=int, default=250, help="steps between checkpoints")
     p.add_argument("--validate-every", type=int, default=500, help="steps between validations")
-    p.add_argument(
-        "--average", type=float, default=0.998, help="decay of the running average of the weights"
-    )
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     p.add_argument(
         "--compile",
         action="store_true",
-        help="torch.compile the forward pass (needs a C++ compiler on a CPU)",
+        help="torch.compile the target's pass (needs a C++ compiler on a CPU)",
     )
     p.add_argument(
         "--muon",
@@ -168,7 +165,9 @@ class _Run:
     def __init__(self, model: nn.Module, opts: Options) -> None:
         self.model, self.opts = model, opts
         self.learnt = [p for p in model.parameters() if p.requires_grad]
-        self.optimizers = optimizers_of(model, opts)
+        linear = [m.weight for m in model.modules() if isinstance(m, nn.Linear) and opts.muon]
+        inner = [weight for weight in linear if weight.requires_grad]
+        self.optimizers = optimizers_of(self.learnt, inner, opts.lr, decay_vectors=False)
         self.average = {k: v.detach().float().clone() for k, v in model.state_dict().items()}
         self.last, self.first, self._spent = opts.out / "last.pt", 0, 0.0
         if self.last.exists():
@@ -196,7 +195,7 @@ class _Run:
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         # Early on the average must follow quickly, so that it forgets the random start.
-        decay = min(self.opts.average, (step + 1) / (step + 20))
+        decay = min(AVERAGE, (step + 1) / (step + 20))
         for name, value in self.model.state_dict().items():
             self.average[name].lerp_(value.detach().float(), 1 - decay)
 
@@ -233,36 +232,29 @@ class _Run:
                 torch.save(state, part)
 
 
-def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer]:
-    """Return AdamW for all trained weights or, with opts.muon, Muon for the linear layers.
+def optimizers_of(
+    learnt: list[nn.Parameter], inner: list[nn.Parameter], lr: float, decay_vectors: bool = True
+) -> list[torch.optim.Optimizer]:
+    """Return AdamW for the weights `learnt` but `inner`, and Muon for `inner` if there are any.
 
-    Muon's step is scaled to the usual size of AdamW's (arXiv 2502.16982, section 2.2), times
-    MUON_SHARE.
+    Muon's step is scaled to the usual size of AdamW's (arXiv 2502.16982, section 2.2). The item
+    "share" of its group is its learning rate over AdamW's.
     """
-    learnt = [p for p in model.parameters() if p.requires_grad]
-    inner = []
-    if opts.muon:
-        linear = [m.weight for m in model.modules() if isinstance(m, nn.Linear)]
-        inner = [w for w in linear if w.requires_grad]
     taken = {id(p) for p in inner}
     rest = [p for p in learnt if id(p) not in taken]
     adamw = torch.optim.AdamW(
         [
             {"params": [p for p in rest if p.dim() > 1], "weight_decay": 0.02},
-            {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0},
+            {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.02 * decay_vectors},
         ],
-        lr=opts.lr,
+        lr=lr,
         betas=(0.9, 0.98),
     )
     if not inner:
         return [adamw]
-    groups = [{"params": inner, "share": MUON_SHARE}]
-    return [
-        adamw,
-        torch.optim.Muon(
-            groups, lr=opts.lr, weight_decay=0.02 / MUON_SHARE, adjust_lr_fn="match_rms_adamw"
-        ),
-    ]
+    groups, decay = [{"params": inner, "share": MUON_SHARE}], 0.02 / MUON_SHARE
+    muon = torch.optim.Muon(groups, lr=lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+    return [adamw, muon]
 
 
 def learning_rate(step: int, opts: Options, minutes: float = 0.0) -> float:

@@ -1,8 +1,10 @@
-"""The sizes of a drafter, and the passes over whole pictures that training makes."""
+"""The sizes of a drafter, and the passes over whole pictures that training makes, with their
+losses.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +13,9 @@ from torch import Tensor
 from lantern_demo.models.llama import Condition, prefix_mask, rotations
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig, check_feature_layers
+
+# weights of cross-entropy and of SmoothL1 in the loss, next to the total variation
+ENTROPY, DISTANCE = 0.3, 0.1
 
 
 def drafter_sizes(
@@ -85,15 +90,42 @@ def train_passes(drafter: Drafter, tokens: Tensor, hidden: Tensor, passes: int) 
         keys.append(k)
         values.append(v)
         seen = torch.cat([back >= t, *(back == t - u for u in range(1, t + 1))], 1)
-        attended = attend(q, torch.cat(keys, 2), torch.cat(values, 2), seen)
+        attended = F.scaled_dot_product_attention(
+            q, torch.cat(keys, 2), torch.cat(values, 2), attn_mask=seen
+        )
         outputs.append(drafter.layer.finish(x, attended.transpose(1, 2).flatten(2)))
     return outputs
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """Attend with queries q over keys k and values v -> [R, heads, n, d]; mask: True is visible."""
-    if q.device.type == "cpu" and torch.compiler.is_compiling():
-        # The backward pass of the fused kernel takes three times as long on a CPU.
-        scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
-        return scores.masked_fill(~mask, -torch.inf).softmax(-1).to(v.dtype) @ v
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+def draft_losses(
+    drafter: Drafter,
+    tokens: Tensor,
+    hidden: Tensor,
+    logits: Callable[[Tensor], Tensor],
+    passes: int,
+    noise: float,
+) -> list[tuple[Tensor, Tensor]]:
+    """Return loss and overlap sum(min(p, q)) of every pass of a drafter.
+
+    tokens [B, N] are the pictures. hidden [R, S + 1, (1 + F) H] float32 has the target's states of
+    the drafter's slots and one more; R is B or a multiple. `logits` maps states and outputs
+    [R, n, *] to logits [B, n, V] float32. Uniform noise of width `noise` is added to final states.
+    """
+    first = drafter.config.prefix - 1  # the slot of token 0, whose output stands for token 1
+    final = hidden[..., : drafter.config.dim]
+    shaken = noise * (torch.rand_like(final[:, :-1]) - 0.5)
+    inputs = hidden[:, :-1] + F.pad(shaken, (0, hidden.shape[-1] - final.shape[-1]))
+    # the token at position i + 1, for slot i
+    following = F.pad(tokens, (first, 0)).repeat(len(hidden) // len(tokens), 1)
+    with torch.no_grad():
+        probs = logits(hidden[:, first + 1 : -1]).softmax(-1)
+    found = []
+    # Pass t is valid from slot first + t on, and the last slot has no state to imitate.
+    for t, output in enumerate(train_passes(drafter, following, inputs, passes)):
+        made, p = output[:, first + t : -1], probs[:, t:]
+        guess = logits(made).log_softmax(-1)
+        overlap = torch.minimum(p, guess.exp()).sum(-1).mean()
+        entropy = -(p * guess).sum(-1).mean()
+        distance = F.smooth_l1_loss(made.float(), final[:, first + t + 1 : -1])
+        found.append(((1 - overlap) + ENTROPY * entropy + DISTANCE * distance, overlap.detach()))
+    return found
