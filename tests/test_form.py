@@ -37,7 +37,7 @@ PLACES = ("tree/main", "blob/main/README.md")
 def demo(folder: Path) -> tuple[Service, Widgets, Form]:
     service, w, event = page_of(folder, draw)
     service.wait()
-    return service, w, event.fn.args[2]
+    return service, w, event.fn.args[3]
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ class Visitor:
         lists, knobs = ["" for _ in form.sentence.lists], [settings[name] for name in form.knobs]
         others = {name: settings[name] for name in OTHERS}
         asked = (["vanilla"], self.seed, self.result, others, True, prompt, *lists, *knobs)
-        return draw(self.service, self.w, form, *asked)
+        return draw(self.service, self.w, self.w.status, form, *asked)
 
     def draws(self, prompt: str = "two red lanterns", k: int = 10) -> tuple[int, str]:
         """The seed of the run, and all that the status said."""
@@ -217,7 +217,7 @@ def test_a_refused_prompt_is_no_run_and_has_a_way_out(
     w = visitor.w
     monkeypatch.setattr(visitor.service, "info", INFO)
     monkeypatch.setattr(visitor.service.wait(), "info", INFO)
-    begun, refused, offers = visitor.presses("a zebra", 10)
+    begun, _, offers, refused = visitor.presses("a zebra", 10)
     assert begun[w.waits] is False and texts.NOT_DRAWN in refused[w.status]
     named = re.findall('title="([^"]+)">([^<]+)<', offers[w.offers])
     assert named[0] == ("one horse on a lake at night", "a horse") and len(named) == 19

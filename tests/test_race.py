@@ -316,7 +316,7 @@ def test_a_run_that_waited_was_disturbed(waited: float | None, disturbed: bool) 
 
 def pressed(event: Any) -> list[dict[Any, Any]]:
     """All answers to a press of Draw with a typed prompt, on a page that shows nothing."""
-    service, _, form = event.fn.args
+    service, _, _, form = event.fn.args
     preset = service.wait().defaults.as_dict()
     knobs, others = [preset[name] for name in form.knobs], {name: preset[name] for name in OTHERS}
     lists = ["" for _ in form.sentence.lists]
@@ -340,7 +340,7 @@ def test_what_cannot_be_repeated_is_told(folder: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(compare, "REPEATS", 1)
     service, _, event = page_of(folder, repeat)
     *_, last = event.fn(Shown())
-    assert list(last.values()) == [status_html(texts.NOTHING_TO_REPEAT, "error")]
+    assert list(last.values()) == [status_html(texts.NOTHING_TO_REPEAT, "refused")]
     record = service.wait().generate(PROMPT, "eagle1", **KNOBS).record
     record["methods"]["eagle1"]["token_ids"][2] += 1
     *_, last = event.fn(Shown(record=record))

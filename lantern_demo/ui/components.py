@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import wraps
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import gradio as gr
 
@@ -32,9 +34,8 @@ from lantern_demo.ui.run_view import (
     table,
     table_html,
 )
-from lantern_demo.ui.service import Service
+from lantern_demo.ui.service import Refused, Service
 
-Made = TypeVar("Made")
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "grid")
@@ -215,6 +216,29 @@ def scratch() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="lantern-demo-")
 
 
+def shielded(run: Callable[..., Iterator[Updates]]) -> Callable[..., Iterator[Updates]]:
+    """Make a handler that reports a refusal of `run`, or any fault, as a sentence in `told`."""
+
+    @wraps(run)
+    def handler(service: Service, w: Widgets, told: gr.HTML, *given: Any) -> Iterator[Updates]:
+        yield {w.waits: False}
+        try:
+            if service.state == "loading":
+                yield {told: status_html(texts.LOADING, "busy")}
+            yield from run(service, w, told, *given)
+        except NotDrawn:  # its sentence names what the page has buttons for
+            yield {told: status_html(texts.NOT_DRAWN, "refused")}
+        except Refused as error:
+            yield {told: status_html(texts.to_visitor(str(error)), "refused")}
+        except gr.Error:  # the Space's own refusals, such as a spent quota
+            raise
+        except Exception as error:
+            logging.getLogger(__name__).exception("a run of the page failed")
+            yield {told: status_html(texts.internal_error(error), "error")}
+
+    return handler
+
+
 def outcomes(
     service: Service, told: gr.HTML, request: Request
 ) -> Generator[Updates, None, dict[str, Result | MethodFailed]]:
@@ -226,22 +250,3 @@ def outcomes(
                 found[event.method] = event
             yield {told: gr.skip()}  # a run can be stopped only between two answers
     return found
-
-
-def asked(
-    service: Service, told: gr.HTML, make: Callable[[], Made]
-) -> Generator[Updates, None, Made | None]:
-    """Report that the model is being loaded, if it still is, and make requests.
-
-    Return the result, or None after showing a refusal.
-    """
-    try:
-        if service.state == "loading":
-            yield {told: status_html(texts.LOADING, "busy")}
-        return make()
-    except NotDrawn:  # its sentence names what the page has buttons for
-        words = texts.NOT_DRAWN
-    except ValueError as error:
-        words = texts.to_visitor(str(error))
-    yield {told: status_html(words, "refused")}
-    return None

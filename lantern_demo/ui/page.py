@@ -18,7 +18,7 @@ from lantern_demo.disk_cache import root
 from lantern_demo.ui import log, texts
 from lantern_demo.ui.api import add_endpoints
 from lantern_demo.ui.ask import add_sentence, wire_prompt
-from lantern_demo.ui.compare import begin, draw, failed, repeat, settle, stop
+from lantern_demo.ui.compare import begin, draw, failed, repeat, settle
 from lantern_demo.ui.components import (
     CHOSEN,
     FIRST_STYLES,
@@ -242,7 +242,6 @@ def _wire_runs(
     service: Service, queued: Callable[[], int], w: Widgets, form: Form, tabs: Tabs
 ) -> None:
     """Wire Draw, Repeat, the twin and Stop."""
-    s, knobs = form.sentence, list(form.knobs.values())
     started = []
 
     def wire(
@@ -264,7 +263,7 @@ def _wire_runs(
         running = pressed.then(
             run,
             inputs,
-            list(dict.fromkeys([told, w.waits, *outputs])),
+            {told, w.waits, *outputs},
             trigger_mode="once",
             # Gradio's page counts time, for every answer, on what shows an event's progress.
             show_progress_on=w.draw,
@@ -272,8 +271,7 @@ def _wire_runs(
             **ON_DEVICE,
         )
         pressed.then(None, js=KEEP_FOCUS, **QUIET)
-        changed = list(dict.fromkeys([told, w.waits, *w.all()]))
-        about = [w.shown, w.visited]
+        changed, about = {told, w.waits, *w.all()}, [w.shown, w.visited]
         # `then` also follows Stop, but not a refusal by the full queue.
         ended = running.then(end, about, changed, **AT_ONCE)
         ended.then(None, js=KEEP_FOCUS, **QUIET)
@@ -283,20 +281,20 @@ def _wire_runs(
     def idle(shown: Shown, visited: list[Recorded]) -> Updates:
         return w.busy(False)
 
-    end = partial(settle, service, w)
-    about = [form.methods, form.seed, w.result, form.others, *s.asked(), *knobs]
-    triggers = [w.draw.click, s.prompt.submit]
-    outputs = [*w.of_a_frame(), w.offers]
-    wire(triggers, partial(draw, service, w, form), about, outputs, end, w.status)
+    s, t = form.sentence, tabs.twins
+    triggers, outputs = [w.draw.click, s.prompt.submit], [*w.of_a_frame(), w.offers]
+    asked = [form.methods, form.seed, w.result, form.others, *s.asked(), *form.knobs.values()]
+    drawing, end = partial(draw, service, w, w.status, form), partial(settle, service, w)
+    wire(triggers, drawing, asked, outputs, end, w.status)
     repeating = partial(repeat, service, w, tabs.told)
     wire([tabs.repeat.click], repeating, [w.result], [w.table], idle, tabs.told)
-    t = tabs.twins
-    twin = partial(compare_twins, service, w, t)
-    wire([t.start.click], twin, [t.method, w.result], [t.told, t.slider], idle, t.told)
+    twin = partial(compare_twins, service, w, t.told, t.slider)
+    wire([t.start.click], twin, [t.method, w.result], [t.slider], idle, t.told)
     # Words about a run vanish when another one begins.
     gone = {tabs.told: "", t.told: "", t.slider: gr.update(visible=False)}
     w.draw.click(lambda: gone, None, list(gone), **AT_ONCE)
-    w.stop.click(partial(stop, w), None, [w.status, w.waits], cancels=started, **AT_ONCE)
+    stopped = {w.status: status_html(texts.STOPPED), w.waits: False}
+    w.stop.click(lambda: stopped, None, list(stopped), cancels=started, **AT_ONCE)
 
 
 def _wire_arrival(
@@ -305,7 +303,7 @@ def _wire_arrival(
     """Wire the strip of runs, and the first view: a link's run or a recording, and the progress of
     the model.
     """
-    outputs = list(dict.fromkeys([*w.all(), *form.all()]))
+    outputs = {*w.all(), *form.all()}
 
     def picked(shown: Shown, visited: list[Recorded], event: gr.SelectData) -> Updates:
         return show_run(service, w, form, shown, visited, event.index)

@@ -108,7 +108,7 @@ def results_view(
     settings, preset = Settings(**record["settings"]), preset or preset_of(record["model"]["id"])
     vanilla = record["methods"].get("vanilla")
     lanes = [
-        lane_view(Lane(name, "done", entry["tokens"]).finished(entry), settings, preset)
+        lane_view(Lane.done(entry), settings, preset)
         | _result(name, entry, settings, pictures.get(name), vanilla)
         for name, entry in record["methods"].items()
     ]
