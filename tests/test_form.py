@@ -114,7 +114,7 @@ def test_what_a_list_says_late_leaves_the_line_of_text(form: Form) -> None:
 
 def test_paper_settings_fill_the_fields_and_the_rest(demo: tuple[Service, Widgets, Form]) -> None:
     service, _, form = demo
-    found = preset(service, form.seed, form.knobs, form.others, True)  # type: ignore[arg-type]
+    found = preset(service, form, form.seed, True)  # type: ignore[arg-type]
     assert set(form.knobs) == set(FIELDS)
     assert found[form.knobs["tree"]] == "paper" and found[form.others]["neighbours"] == "raw"
     assert set(found[form.others]) == set(OTHERS)

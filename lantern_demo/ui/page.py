@@ -32,7 +32,7 @@ from lantern_demo.ui.components import (
     shared_scripts,
     status_html,
 )
-from lantern_demo.ui.form import Form, Tabs, add_numbers, add_settings, add_strip, choose
+from lantern_demo.ui.form import Form, Numbers, add_numbers, add_settings, add_strip, choose
 from lantern_demo.ui.gradio_patches import (
     answer_language_models,
     calm_queue,
@@ -41,7 +41,7 @@ from lantern_demo.ui.gradio_patches import (
     waiting,
 )
 from lantern_demo.ui.limits import AT_ONCE, ON_DEVICE, QUIET, SESSIONS, WAITING, SmallRequests
-from lantern_demo.ui.look_alikes import LookAlikes
+from lantern_demo.ui.look_alikes import looker
 from lantern_demo.ui.recorded import Recorded, recorded_runs
 from lantern_demo.ui.restore import first_view, from_link, show_first, show_run
 from lantern_demo.ui.routes import call_faults, routes
@@ -114,18 +114,13 @@ def build(
         status = answer("status", status_html(words))
         offers = gr.HTML("", js_on_load=CHOSEN, elem_id="offers")
         arriving = gr.HTML("", elem_id="arriving")
-        alikes = LookAlikes(service)
-
-        def look(asked: Any) -> dict[str, Any]:  # no method: Gradio sets attributes on it
-            return alikes.look(asked)
-
         stage = add_stage(first)
         runs, sheet = add_strip()
         with gr.Tabs(elem_id="tabs") as below:
             with gr.Tab(texts.HOW_TAB, elem_id="how"):
-                add_panel(look)
+                add_panel(looker(service))
             with gr.Tab(texts.NUMBERS_TAB):
-                tabs = add_numbers()
+                numbers = add_numbers()
             with gr.Tab(texts.SETTINGS, id="settings", elem_id="settings"):
                 form = add_settings(service, sentence)
         go = gr.Textbox(visible=False)
@@ -134,10 +129,10 @@ def build(
             form.seed,
             draw_button,
             stop_button,
-            (sentence.surprise, tabs.repeat, tabs.twins.start),
+            (sentence.surprise, numbers.repeat, numbers.twin),
             stage,
-            tabs.table,
-            tabs.record,
+            numbers.table,
+            numbers.record,
             sheet,
             runs,
             offers,
@@ -146,7 +141,7 @@ def build(
         settings_button.click(None, None, below, js=TO_THE_SETTINGS, **QUIET)
         wire_prompt(service, sentence, offers)
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
-        _wire_runs(service, queued, w, form, tabs)
+        _wire_runs(service, queued, w, form, numbers)
         _wire_arrival(page, service, w, form, arriving)
         add_endpoints(service)
     # Without `api_open=False` a client could bypass the queue.
@@ -239,7 +234,7 @@ def theme() -> gr.themes.Base:
 
 
 def _wire_runs(
-    service: Service, queued: Callable[[], int], w: Widgets, form: Form, tabs: Tabs
+    service: Service, queued: Callable[[], int], w: Widgets, form: Form, n: Numbers
 ) -> None:
     """Wire Draw, Repeat, the twin and Stop."""
     started = []
@@ -281,17 +276,17 @@ def _wire_runs(
     def idle(shown: Shown, visited: list[Recorded]) -> Updates:
         return w.busy(False)
 
-    s, t = form.sentence, tabs.twins
+    s = form.sentence
     triggers, outputs = [w.draw.click, s.prompt.submit], [*w.of_a_frame(), w.offers]
     asked = [form.methods, form.seed, w.result, form.others, *s.asked(), *form.knobs.values()]
     drawing, end = partial(draw, service, w, w.status, form), partial(settle, service, w)
     wire(triggers, drawing, asked, outputs, end, w.status)
-    repeating = partial(repeat, service, w, tabs.told)
-    wire([tabs.repeat.click], repeating, [w.result], [w.table], idle, tabs.told)
-    twin = partial(compare_twins, service, w, t.told, t.slider)
-    wire([t.start.click], twin, [t.method, w.result], [t.slider], idle, t.told)
+    repeating = partial(repeat, service, w, n.repeat_told)
+    wire([n.repeat.click], repeating, [w.result], [w.table], idle, n.repeat_told)
+    twin = partial(compare_twins, service, w, n.twin_told, n.slider)
+    wire([n.twin.click], twin, [n.twin_of, w.result], [n.slider], idle, n.twin_told)
     # Words about a run vanish when another one begins.
-    gone = {tabs.told: "", t.told: "", t.slider: gr.update(visible=False)}
+    gone = {n.repeat_told: "", n.twin_told: "", n.slider: gr.update(visible=False)}
     w.draw.click(lambda: gone, None, list(gone), **AT_ONCE)
     stopped = {w.status: status_html(texts.STOPPED), w.waits: False}
     w.stop.click(lambda: stopped, None, list(stopped), cancels=started, **AT_ONCE)

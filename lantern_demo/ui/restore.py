@@ -39,12 +39,14 @@ def show_run(
     """
     if shown.running:
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
-    runs = [*visited, *recorded_runs()]
-    source = "kept" if index < len(visited) else "recorded"
-    return {
-        **_presented(service, w, runs[index], source, True),
-        **_filled(service, form, runs[index].record),
-    }
+    run = [*visited, *recorded_runs()][index]
+    updates = _presented(service, w, run, "kept" if index < len(visited) else "recorded", True)
+    record = run.record
+    if record["model"]["id"] == service.info.id:
+        settings = Settings(**record["settings"])
+        updates |= choose(service, form, record["prompt"], record["order"], settings)
+        updates[form.seed] = settings.seed
+    return updates
 
 
 def first_view() -> tuple[dict[str, Any], str]:
@@ -142,12 +144,3 @@ def _presented(
     now = Shown({}, run.record, run.pictures)
     words = status_html(texts.of_run(texts.SOURCES[source], run.record))
     return {**results_of(w, service, now, source, own), w.status: words}
-
-
-def _filled(service: Service, form: Form, record: dict[str, Any]) -> Updates:
-    """Return the form's updates for a recorded run; none if its model is not the page's."""
-    if record["model"]["id"] != service.info.id:
-        return {}
-    settings = Settings(**record["settings"])
-    filled = choose(service, form, record["prompt"], record["order"], settings)
-    return {form.seed: settings.seed, **filled}

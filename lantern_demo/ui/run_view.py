@@ -27,6 +27,8 @@ PALETTE = ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#c
 COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
 
+# settings that a lane tells where they are not the preset's, and their names there
+SAMPLING = {"temperature": "temperature", "cfg_scale": "guidance"}
 LARGEST = 512  # pixels a side of a picture that travels with the results
 
 
@@ -48,8 +50,10 @@ def lane_view(
         message = texts.stopped_at(lane.committed, lane.total)
     if lane.entry is not None and settings is not None:
         ran = describe_run(lane.entry, settings)
-        for name, value in changed_sampling(settings, preset or settings).items():
-            ran += f", {name} {value:g}"
+        for name, told in SAMPLING.items():
+            value = getattr(settings, name)
+            if value != getattr(preset or settings, name):
+                ran += f", {told} {value:g}"
     return {
         "id": lane.method,
         "name": stem(lane.method),
@@ -126,16 +130,6 @@ def results_view(
 def preset_of(model: str) -> Settings:
     """Return the preset of a model that is known by its id, else the usual settings."""
     return Settings(**REGISTRY[model].preset) if model in REGISTRY else Settings()
-
-
-def changed_sampling(settings: Settings, preset: Settings) -> dict[str, float]:
-    """Return temperature and guidance by their names, where they are not the preset's."""
-    names = {"temperature": "temperature", "cfg_scale": "guidance"}
-    return {
-        name: getattr(settings, setting)
-        for setting, name in names.items()
-        if getattr(settings, setting) != getattr(preset, setting)
-    }
 
 
 def _result(

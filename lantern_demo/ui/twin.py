@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from html import escape
 from math import isqrt
 from typing import Any
 
@@ -15,41 +13,13 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.record import twin_settings
 from lantern_demo.runs.result import MethodFailed
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Updates, Widgets, answer, outcomes, shielded, status_html
+from lantern_demo.ui.components import Updates, Widgets, outcomes, shielded, status_html
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import picture_of
 from lantern_demo.ui.service import Refused, Service
 
 RELAXED = [method.id for method in METHODS.values() if not method.lossless]
 ORANGE = "#f0a500"
-
-
-@dataclass(frozen=True)
-class Twins:
-    """The components of the comparison."""
-
-    method: gr.Radio
-    start: gr.Button
-    told: gr.HTML
-    slider: gr.ImageSlider
-
-
-def add_twins() -> Twins:
-    gr.HTML(f'<p class="note">{escape(texts.TWIN_NOTE)}</p>')
-    with gr.Row():
-        choices = [(METHODS[name].label, name) for name in RELAXED]
-        method = gr.Radio(choices, value=RELAXED[-1], label=texts.TWIN_LABEL, elem_id="twin-of")
-        start = gr.Button(texts.TWIN, min_width=140, elem_id="twin")
-    told = answer("twin-told")
-    # while it is empty, Gradio's slider has an ARIA attribute that is not allowed there
-    slider = gr.ImageSlider(
-        label=texts.TWIN_SLIDER,
-        interactive=False,
-        max_height=420,
-        visible=False,
-        elem_id="twin-slider",
-    )
-    return Twins(method, start, told, slider)
 
 
 @shielded
