@@ -57,8 +57,13 @@ def shown(form: Form, updates: Updates) -> dict[str, Any]:
 
 
 def picked(form: Form, **said: str) -> dict[str, Any]:
-    lists = [said.get(part, "") for part in form.sentence.lists]
-    return shown(form, chosen(form.sentence, INFO, False, *lists))
+    return shown(form, chosen(form.sentence, INFO, says(form, **said)))
+
+
+def says(form: Form, typing: bool = False, **said: str) -> dict[Any, Any]:
+    """The values of the fields, by component."""
+    s = form.sentence
+    return {s.typing: typing} | {one: said.get(part, "") for part, one in s.lists.items()}
 
 
 def test_a_chosen_thing_stands_where_it_is_drawn_surely(form: Form) -> None:
@@ -106,10 +111,9 @@ def test_lists_show_what_is_drawn_for_a_typed_prompt() -> None:
 
 
 def test_what_a_list_says_late_leaves_the_line_of_text(form: Form) -> None:
-    lists = ["lantern" if part == "thing" else "" for part in form.sentence.lists]
-    assert chosen(form.sentence, INFO, True, *lists) == {form.sentence.typing: True}
-    lists = [TYPE if part == "thing" else "" for part in form.sentence.lists]
-    assert prompt_of(form.sentence, False, "a fox", tuple(lists)) == "a fox"
+    s, late = form.sentence, says(form, typing=True, thing="lantern")
+    assert chosen(s, INFO, late) == {s.typing: True}
+    assert prompt_of(s, {s.prompt: "a fox", **says(form, thing=TYPE)}) == "a fox"
 
 
 def test_paper_settings_fill_the_fields_and_the_rest(demo: tuple[Service, Widgets, Form]) -> None:
@@ -149,10 +153,14 @@ class Visitor:
     def presses(self, prompt: str, k: int) -> Iterator[Updates]:
         """Press Draw with a typed prompt and vanilla alone."""
         form, settings = self.form, Settings(lantern_k=k).as_dict()
-        lists, knobs = ["" for _ in form.sentence.lists], [settings[name] for name in form.knobs]
-        others = {name: settings[name] for name in OTHERS}
-        asked = (["vanilla"], self.seed, self.result, others, True, prompt, *lists, *knobs)
-        return draw(self.service, self.w, self.w.status, form, *asked)
+        given = {form.methods: ["vanilla"], form.seed: self.seed, form.sentence.prompt: prompt}
+        given |= {knob: settings[name] for name, knob in form.knobs.items()}
+        given |= {
+            form.others: {name: settings[name] for name in OTHERS},
+            self.w.result: self.result,
+        }
+        given |= says(form, typing=True)
+        return draw(self.service, self.w, self.w.status, form, given)
 
     def draws(self, prompt: str = "two red lanterns", k: int = 10) -> tuple[int, str]:
         """The seed of the run, and all that the status said."""

@@ -55,9 +55,9 @@ class Sentence:
         shown = [self.prompt, self.toggle, self.surprise]
         return [self.typing, *self.lists.values(), *shown]
 
-    def asked(self) -> list[Any]:
-        """Return the components that `prompt_of` reads."""
-        return [self.typing, self.prompt, *self.lists.values()]
+    def said(self, given: dict[Any, Any]) -> dict[str, Any]:
+        """Return what the lists say by part of the sentence. given: values by component."""
+        return {part: given[one] for part, one in self.lists.items() if given[one]}
 
 
 def add_sentence(info: ModelInfo) -> Sentence:
@@ -161,22 +161,23 @@ def filled(s: Sentence, info: ModelInfo, prompt: str, typing: bool = False) -> U
     return {s.typing: fields["typing"], **updates}
 
 
-def prompt_of(s: Sentence, typing: bool, prompt: Any, lists: tuple[Any, ...]) -> Any:
-    """Return the prompt of the fields: of the lists, unless a line of text is asked for."""
-    if typing or TYPE in lists:
-        return prompt
-    return worded({part: value for part, value in zip(s.lists, lists, strict=True) if value})
+def prompt_of(s: Sentence, given: dict[Any, Any]) -> Any:
+    """Return the prompt of the fields: the line of text where it counts, else what the lists say.
+
+    given: values by component.
+    """
+    said = s.said(given)
+    return given[s.prompt] if given[s.typing] or TYPE in said.values() else worded(said)
 
 
 def wire_prompt(service: Service, s: Sentence, offers: gr.HTML) -> None:
     """Wire the lists, the line of text, Surprise, and the prompts that a refusal offers."""
-    lists = list(s.lists.values())
     info = service.info
     for part in (THING, PLACE):
         # `select` would not hear Enter. `input` also hears that a list is left, as it is.
         picked = s.lists[part].input(
             partial(chosen, s, info),
-            [s.typing, *lists],
+            {s.typing, *s.lists.values()},
             s.all(),
             trigger_mode="always_last",
             **AT_ONCE,
@@ -193,14 +194,14 @@ def wire_prompt(service: Service, s: Sentence, offers: gr.HTML) -> None:
     taken.then(None, js=PRESS_DRAW, **QUIET)
 
 
-def chosen(s: Sentence, info: ModelInfo, typing: bool, *lists: Any) -> Updates:
+def chosen(s: Sentence, info: ModelInfo, given: dict[Any, Any]) -> Updates:
     """Show the lists of a chosen thing or place, with what is drawn for it; or the line of text.
 
     What comes from a list that the line of text has replaced changes nothing.
     """
-    if typing:
-        return {s.typing: typing}
-    said = {part: value for part, value in zip(s.lists, lists, strict=True) if value}
+    if given[s.typing]:
+        return {s.typing: True}
+    said = s.said(given)
     if said[THING] == TYPE:
         del said[THING]
         return filled(s, info, worded(said), typing=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import pairwise
 from math import isqrt
@@ -51,31 +51,21 @@ NEW_SEEDS = 10_000  # a new seed lies below: people read it out
 
 @shielded
 def draw(
-    service: Service,
-    w: Widgets,
-    told: gr.HTML,
-    form: Form,
-    methods: Any,
-    seed: Any,
-    result: Shown,
-    others: dict[str, Any],
-    *fields: Any,
+    service: Service, w: Widgets, told: gr.HTML, form: Form, given: dict[Any, Any]
 ) -> Iterator[Updates]:
-    """Run a comparison and show its progress.
-
-    `fields` are those of `prompt_and_settings`. `result` is the run whose results are shown.
-    """
+    """Run a comparison and show its progress. given: values by component."""
     yield {w.offers: ""}
+    methods, seed = given[form.methods], given[form.seed]
     if not methods:
         raise Refused(texts.NO_METHODS)
-    written, values = prompt_and_settings(form, fields)
-    given = {"seed": secrets.randbelow(NEW_SEEDS) if seed is None else seed, **others, **values}
+    values = given[form.others] | {name: given[knob] for name, knob in form.knobs.items()}
+    values["seed"] = secrets.randbelow(NEW_SEEDS) if seed is None else seed
     try:
-        request = service.request(written, methods, given)
+        request = service.request(prompt_of(form.sentence, given), methods, values)
     except NotDrawn as error:
         yield {w.offers: offers_of(service.info, error.prompts)}
         raise
-    request, anew = seeded(request, result, completed(service.info, request.prompt).seeds)
+    request, anew = seeded(request, given[w.result], completed(service.info, request.prompt).seeds)
     lanes = {method: Lane(method, "waiting", service.info.tokens) for method in request.methods}
     shown = Shown(lanes, request=request, preset=Settings(**service.info.preset))
     yield {
@@ -92,17 +82,6 @@ def draw(
     except Exception:
         shown.stop()  # or `settle` would report that it was stopped
         raise
-
-
-def prompt_and_settings(form: Form, fields: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the prompt and the settings by name from the values of their fields.
-
-    First come those of `Sentence.asked`, then the form's knobs.
-    """
-    count = len(form.sentence.asked())
-    (typing, typed, *lists), knobs = fields[:count], fields[count:]
-    settings = dict(zip(form.knobs, knobs, strict=True))
-    return prompt_of(form.sentence, typing, typed, tuple(lists)), settings
 
 
 def seeded(request: Request, result: Shown, suiting: tuple[int, ...]) -> tuple[Request, bool]:

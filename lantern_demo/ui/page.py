@@ -242,7 +242,7 @@ def _wire_runs(
     def wire(
         triggers: list[Any],
         run: Any,
-        inputs: list[Any],
+        inputs: Any,
         outputs: list[Any],
         end: Any,
         told: gr.HTML,
@@ -278,7 +278,7 @@ def _wire_runs(
 
     s = form.sentence
     triggers, outputs = [w.draw.click, s.prompt.submit], [*w.of_a_frame(), w.offers]
-    asked = [form.methods, form.seed, w.result, form.others, *s.asked(), *form.knobs.values()]
+    asked = {*form.all(), w.result}
     drawing, end = partial(draw, service, w, w.status, form), partial(settle, service, w)
     wire(triggers, drawing, asked, outputs, end, w.status)
     repeating = partial(repeat, service, w, n.repeat_told)
