@@ -32,7 +32,7 @@ from lantern_demo.ui.service import Service
 
 # The numbers that /draw returns, by their names in the run record.
 NUMBERS = ("method", "decode_seconds", "steps", "mean_accepted_length", "changed")
-# What /model tells of the model and of a method.
+# The fields of the model and of a method in the answer of /model.
 DESCRIBED = ("id", "description", "image_size", "tokens", "max_prompt")
 OF_A_METHOD = ("id", "label", "lossless", "summary", "default")
 # The parts of a method's entry that grow with its tokens.
@@ -207,7 +207,7 @@ def answers(
     repeats: Any = None,
     sheet: bool = False,
 ) -> Generator[tuple[dict, dict], None, None]:
-    """Yield the answers of a comparison. `sheet`: one picture of all methods' in place of theirs.
+    """Yield the answers of a comparison. `sheet`: one picture of all methods instead of theirs.
 
     Raise gr.Error with a sentence for the caller.
     """

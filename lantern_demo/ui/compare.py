@@ -162,7 +162,7 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
 
 
 class Live:
-    """The page during a run: each event changes what is shown, and gives an answer.
+    """The page during a run: each event changes it, and gives an answer.
 
     An answer holds a line of numbers for each lane and at most one picture, however much has been
     drawn. A run can be stopped only between two answers, so every event gives one.
@@ -191,7 +191,7 @@ class Live:
                 shown.told.setdefault(method, []).extend(event.tokens[method])
         elif isinstance(event, MethodFailed):
             lanes[event.method].failed(event.message)
-            quiet = not shown.told  # if so, the status line says which method is made ready
+            quiet = not shown.told  # if so, the status line names the method that is made ready
         else:
             self._finish(event)
             quiet, pictures = False, {event.method: shown.pictures[event.method]}
@@ -224,7 +224,7 @@ def _live(
     """Return the stage's value during a run.
 
     `pictures` are addresses of new pictures. `fresh` are the tokens to paint now: by default all
-    that are drawn so far. `link` becomes the page's address, so that a reload finds what was asked.
+    that are drawn so far. `link` becomes the page's address, so that a reload finds the request.
     """
     settings = None if shown.record is None else Settings(**shown.record["settings"])
     lanes = [lane_view(lane, settings, shown.preset) for lane in shown.lanes.values()]

@@ -85,7 +85,7 @@ def add_stage(value: Any) -> gr.HTML:
 
 
 def add_panel(look: Callable[[Any], Any]) -> None:
-    """Add the panel that tells a step. Its scripts call `look` for a step."""
+    """Add the panel that explains a step. Its scripts call `look` for a step."""
     gr.HTML(
         html_template='<div class="stage how"></div>',
         js_on_load=script("how"),
@@ -163,14 +163,13 @@ def status_html(
 ) -> str:
     """Return the line under the buttons; a screen reader reads its changes.
 
-    `struck` are words that were left out of the prompt. Without words there is no line. While it
-    says "refused", the stage says that its pictures are of the run before.
+    `struck` are words that were left out of the prompt. While the kind is "refused", the stage
+    names its pictures as those of the run before.
     """
     role = "alert" if kind in ("error", "refused") else "status"
     out = " ".join(f"<s>{escape(word)}</s>" for word in struck)
     left = f"{escape(texts.LEFT_OUT)} {out}. " if out else ""
-    words = f"<p>{left}{escape(text)}</p>" if left or text else ""
-    return f'<div class="status {kind}" role="{role}">{words}</div>'
+    return f'<div class="status {kind}" role="{role}"><p>{left}{escape(text)}</p></div>'
 
 
 def results_of(
@@ -226,7 +225,7 @@ def shielded(run: Callable[..., Iterator[Updates]]) -> Callable[..., Iterator[Up
             if service.state == "loading":
                 yield {told: status_html(texts.LOADING, "busy")}
             yield from run(service, w, told, *given)
-        except NotDrawn:  # its sentence names what the page has buttons for
+        except NotDrawn:  # the page has buttons for the things that its sentence names
             yield {told: status_html(texts.NOT_DRAWN, "refused")}
         except Refused as error:
             yield {told: status_html(texts.to_visitor(str(error)), "refused")}

@@ -278,9 +278,8 @@ def _wire_runs(
 
     s = form.sentence
     triggers, outputs = [w.draw.click, s.prompt.submit], [*w.of_a_frame(), w.offers]
-    asked = {*form.all(), w.result}
     drawing, end = partial(draw, service, w, w.status, form), partial(settle, service, w)
-    wire(triggers, drawing, asked, outputs, end, w.status)
+    wire(triggers, drawing, {*form.all(), w.result}, outputs, end, w.status)
     repeating = partial(repeat, service, w, n.repeat_told)
     wire([n.repeat.click], repeating, [w.result], [w.table], idle, n.repeat_told)
     twin = partial(compare_twins, service, w, n.twin_told, n.slider)

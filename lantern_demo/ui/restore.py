@@ -82,7 +82,7 @@ def from_link(
     """Show the recorded run that a link requests, or have another drawn; None for no request.
 
     After a reload nothing is drawn: the visitor hears that a run that went on was stopped. Nor is
-    it for a link with a wrong value, which is named. What else it has is filled in.
+    it for a link with a wrong value, which is named; its other values are filled in.
     """
     info = service.info
     asked, wrong = _readable(parameters, info)
@@ -98,7 +98,7 @@ def from_link(
     try:
         completed(info, asked.prompt or USUAL)
         drawn = go
-    except NotDrawn:  # Draw says so
+    except NotDrawn:  # Draw will refuse it
         drawn = False
     lanes = not_drawn(chosen_methods(service, asked.methods), info.tokens)
     return {
@@ -111,7 +111,7 @@ def from_link(
 
 
 def _readable(parameters: Mapping[str, str], info: ModelInfo) -> tuple[link.Asked | None, str]:
-    """Return what a link requests, and a sentence about a wrong value. All such are left out."""
+    """Return the run that a link requests without its wrong values, and a sentence about one."""
     try:
         return link.read(parameters, info), ""
     except ValueError as error:

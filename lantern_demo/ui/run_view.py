@@ -27,7 +27,7 @@ PALETTE = ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#c
 COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
 
-# settings that a lane tells where they are not the preset's, and their names there
+# settings that a lane shows where they are not the preset's, and their names there
 SAMPLING = {"temperature": "temperature", "cfg_scale": "guidance"}
 LARGEST = 512  # pixels a side of a picture that travels with the results
 

@@ -51,7 +51,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Refused(ValueError):
-    """A request for what is not allowed. Its sentence begins with the name of the parameter."""
+    """A request that is not allowed. Its sentence begins with the name of the parameter."""
 
 
 class Service:

@@ -85,12 +85,12 @@ function tellReplay(one, vanilla, { now, ranks, here }) {
   const { data } = one;
   const step = stepAt(data, now);
   const value = speedup(data, vanilla);
-  const spent = seconds(last(data.milliseconds));
+  const spent = seconds(took(data));
   const place = el("span", { class: "here" }, here ? WORDS.here : ""); // a phone has no room for it
   const gained = value === null ? [] : [ratio(value), place, ", "];
   tellProgress(one, {
     committed: tokensAt(data, now),
-    total: last(data.committed),
+    total: data.committed.at(-1),
     steps: Math.max(0, step),
     rank: ranks.get(data.id),
     facts: [...gained, spent],

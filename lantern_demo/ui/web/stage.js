@@ -240,7 +240,7 @@ function draw() {
   const so = (data) => ({
     ...data,
     committed: tokensAt(data, now),
-    total: last(data.committed),
+    total: data.committed.at(-1),
     seconds: Math.min(now, took(data)) / 1000,
   });
   if (now < state.total) lead(finished().map(so));
