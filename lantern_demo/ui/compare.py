@@ -70,12 +70,12 @@ def draw(
     shown = Shown(lanes, request=request, preset=Settings(**service.info.preset))
     yield {
         told: status_html(texts.starting(request.seed, anew), "busy"),
-        w.stage: _live(shown, link=query_of(request, shown.preset)),
+        w.stage: _stage(shown, link=query_of(request, shown.preset)),
         w.shown: shown,
     }
     try:
         with scratch() as folder, closing(service.frames(request)) as events:
-            yield from map(Live(w, shown, Path(folder)).updates, events)
+            yield from live(w, shown, Path(folder), events)
         yield {told: _closing_words(shown)}
     except gr.Error:
         raise
@@ -148,7 +148,7 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
         shown.stop()
         updates[w.status] = status_html(texts.STOPPED)
     shown.settled = True
-    updates[w.stage] = _live(shown)
+    updates[w.stage] = _stage(shown)
     if shown.request is not None:
         updates[w.seed] = shown.request.seed
     if shown.record is None:  # the results are not left to look like this run's
@@ -161,30 +161,24 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     return updates
 
 
-class Live:
-    """The page during a run: each event changes it, and gives an answer.
+def live(w: Widgets, shown: Shown, folder: Path, events: Iterable[Item]) -> Iterator[Updates]:
+    """Note the events of a run in `shown`, and give an answer for each.
 
     An answer holds a line of numbers for each lane and at most one picture, however much has been
-    drawn. A run can be stopped only between two answers, so every event gives one.
+    drawn. A run can be stopped only between two answers.
     """
-
-    def __init__(self, w: Widgets, shown: Shown, folder: Path) -> None:
-        self._w, self._shown, self._folder = w, shown, folder
-        self._results: list[Result] = []
-        # before each of the latest answers, the tokens of each method
-        self._starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)
-
-    def updates(self, event: Item) -> Updates:
-        """Return the updates of the page for an event."""
-        w, shown = self._w, self._shown
+    lanes, results = shown.lanes, list[Result]()
+    # before each of the latest answers, the tokens of each method
+    starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)
+    for event in events:
         if isinstance(event, Frame) and not event.steps:
-            if event.ready is None:
-                return {w.status: gr.skip()}
-            warming = texts.WARMING_UP.format(label=LABELS.get(event.ready))
-            ready = texts.READING if event.ready == PROMPT else warming
-            return {w.status: status_html(ready, "busy")}
-        self._starts.append({method: len(tokens) for method, tokens in shown.told.items()})
-        lanes, quiet, pictures = shown.lanes, bool(shown.told), {}
+            ready = texts.READING
+            if event.ready != PROMPT:
+                ready = texts.WARMING_UP.format(label=LABELS[event.ready])
+            yield {w.status: status_html(ready, "busy")}
+            continue
+        starts.append({method: len(tokens) for method, tokens in shown.told.items()})
+        quiet, pictures = bool(shown.told), {}
         if isinstance(event, Frame):
             for method, step in event.steps.items():
                 lanes[method].at(step)
@@ -193,29 +187,24 @@ class Live:
             lanes[event.method].failed(event.message)
             quiet = not shown.told  # if so, the status line names the method that is made ready
         else:
-            self._finish(event)
-            quiet, pictures = False, {event.method: shown.pictures[event.method]}
-        first = self._starts[0]
+            results.append(event)
+            shown.record = record_of(results)
+            lanes[event.method] = Lane.done(shown.record["methods"][event.method])
+            quiet, pictures = False, {event.method: picture_address(event.image)}
+            shown.pictures |= pictures
+            file = saved(lambda one: keep_file(w.sheet, write_picture(folder, one)), event)
+            if file is not None:
+                shown.files[event.method] = f"gradio_api/file={file}"
+        first = starts[0]
         fresh = {method: tokens[first.get(method, 0) :] for method, tokens in shown.told.items()}
-        updates: Updates = {w.stage: _live(shown, pictures, fresh)}
+        updates: Updates = {w.stage: _stage(shown, pictures, fresh)}
         if not quiet:
             done = sum(not lane.running for lane in lanes.values())
             updates[w.status] = status_html(texts.through(done, len(lanes)), "busy")
-        return updates
-
-    def _finish(self, done: Result) -> None:
-        """Note a finished method."""
-        w, shown, name = self._w, self._shown, done.method
-        self._results.append(done)
-        shown.record = record_of(self._results)
-        shown.pictures[name] = picture_address(done.image)
-        shown.lanes[name] = Lane.done(shown.record["methods"][name])
-        file = saved(lambda one: keep_file(w.sheet, write_picture(self._folder, one)), done)
-        if file is not None:
-            shown.files[name] = f"gradio_api/file={file}"
+        yield updates
 
 
-def _live(
+def _stage(
     shown: Shown,
     pictures: dict[str, str] | None = None,
     fresh: dict[str, list[Token]] | None = None,
@@ -257,7 +246,7 @@ def not_drawn(methods: Iterable[str], tokens: int) -> str:
 
     `tokens` is the number in a picture.
     """
-    return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
+    return _stage(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 
 def _closing_words(shown: Shown) -> str:

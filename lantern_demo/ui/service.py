@@ -260,7 +260,7 @@ class Service:
                     yield event
                     continue
                 if frames.due:
-                    yield frames.take(method if event is None else None)
+                    yield frames.take(method if event is None else "")
 
     def _lease(self, request: Request) -> int:
         """Return the seconds of a shared GPU to request.

@@ -162,8 +162,8 @@ NOT_SAVED = "the picture of {method} could not be saved: the disk is full; free 
 REFUSED_LINK = "The link has a value that is not allowed: {why}"
 SHEET_FACTS = "seed {seed}  \u00b7  {model}  \u00b7  {device}  \u00b7  {date}"
 
-# The texts of the panel "How it works", which are sent with its scripts. In a list the first is of
-# one, the second of several.
+# The texts of the panel "How it works", which are sent with its scripts. Of a counted thing a list
+# has the words for one, and for several.
 PANEL: dict[str, Any] = {
     "panel": "How a step works",
     "hint": "Press a piece of any picture: the step that drew it is told here.",
@@ -222,15 +222,13 @@ WEB: dict[str, Any] = {
         "arrived": "{method} is done in ",
         "behind": ". Vanilla: {committed} of {total}.",
     },
-    "oneStep": "1 step",
-    "someSteps": "{steps} steps",
+    "steps": ["1 step", "{count} steps"],
     "faster": "{times} faster",
     "slower": "{times} slower",
     "asFast": "as fast",
     "here": " here",
     "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"],
-    "onePiece": "1 piece",
-    "painted": "{committed} pieces",
+    "pieces": ["1 piece", "{count} pieces"],
     "soFar": "of {total}, {steps} so far",
     "pills": {
         "vanilla": "the reference",

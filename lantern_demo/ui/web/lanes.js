@@ -49,8 +49,7 @@ function tellProgress(one, { committed, total, steps, rank, facts }) {
   one.root.toggleAttribute("data-first", done && rank === 0);
   one.bar.style.setProperty("--share", `${(100 * committed) / total}%`);
   one.place.textContent = done ? (WORDS.places[rank] ?? "") : "";
-  const pieces = say(committed === 1 ? WORDS.onePiece : WORDS.painted, { committed });
-  one.big.textContent = done ? counted(steps) : pieces;
+  one.big.textContent = done ? counted(steps) : counting(committed, WORDS.pieces);
   const soFar = say(WORDS.soFar, { total, steps: counted(steps) });
   one.small.replaceChildren(...(done ? facts : [soFar]));
 }
