@@ -116,7 +116,9 @@ class Widgets:
     seed: gr.Number
     draw: gr.Button
     stop: gr.Button
-    others: tuple[gr.Button, ...]  # that start something too
+    surprise: gr.Button
+    repeat: gr.Button
+    twin: gr.Button
     stage: gr.HTML  # the lanes
     table: gr.HTML
     record: gr.DownloadButton
@@ -134,9 +136,7 @@ class Widgets:
     visited: gr.State = field(default_factory=lambda: gr.State([]))
 
     def all(self) -> list[Any]:
-        results = [self.table, self.record, self.sheet, self.result]
-        kept = [self.runs, self.visited, self.go]
-        return [self.seed, *self.buttons(), *results, *kept, *self.of_a_frame()]
+        return list(vars(self).values())
 
     def of_a_frame(self) -> list[Any]:
         """Return the components that change during a run.
@@ -146,7 +146,7 @@ class Widgets:
         return [self.status, self.stage, self.shown]
 
     def buttons(self) -> list[Any]:
-        return [self.draw, self.stop, *self.others]
+        return [self.draw, self.stop, self.surprise, self.repeat, self.twin]
 
     def busy(self, running: bool) -> Updates:
         """Return updates that enable Stop alone while something runs, and all others otherwise."""
@@ -172,13 +172,7 @@ def status_html(
     return f'<div class="status {kind}" role="{role}"><p>{left}{escape(text)}</p></div>'
 
 
-def results_of(
-    w: Widgets,
-    service: Service,
-    shown: Shown,
-    source: str,
-    own: bool,
-) -> Updates:
+def results_of(w: Widgets, service: Service, shown: Shown, source: str, own: bool) -> Updates:
     """Show a finished run: the stage, with lanes that did not finish, the table, files and link.
 
     `source` is one of `texts.SOURCES`. `own`: the page's address becomes the link.

@@ -129,7 +129,9 @@ def build(
             form.seed,
             draw_button,
             stop_button,
-            (sentence.surprise, numbers.repeat, numbers.twin),
+            sentence.surprise,
+            numbers.repeat,
+            numbers.twin,
             stage,
             numbers.table,
             numbers.record,
@@ -266,7 +268,7 @@ def _wire_runs(
             **ON_DEVICE,
         )
         pressed.then(None, js=KEEP_FOCUS, **QUIET)
-        changed, about = {told, w.waits, *w.all()}, [w.shown, w.visited]
+        changed, about = {told, *w.all()}, [w.shown, w.visited]
         # `then` also follows Stop, but not a refusal by the full queue.
         ended = running.then(end, about, changed, **AT_ONCE)
         ended.then(None, js=KEEP_FOCUS, **QUIET)

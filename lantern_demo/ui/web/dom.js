@@ -21,6 +21,14 @@ function say(sentence, values) {
   return sentence.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 }
 
+/** The picture of an address, once it can be drawn. */
+async function imageAt(address) {
+  const image = new Image();
+  image.src = address;
+  await image.decode();
+  return image;
+}
+
 /** "1 guess", "3 guesses": words are [of one, of several]. */
 const counting = (count, [one, several]) => say(count === 1 ? one : several, { count });
 

@@ -124,9 +124,7 @@ function stepPanel(look) {
       note.textContent = found.error;
       return;
     }
-    const strip = new Image();
-    strip.src = found.picture;
-    await strip.decode();
+    const strip = await imageAt(found.picture);
     if (one !== lane || at !== step) return;
     const nodes = shownNodes(lane, step);
     for (const guess of guesses) guess.square = found.tree[nodes.indexOf(guess.node)];
