@@ -78,23 +78,22 @@ def close_what_is_left() -> None:
     does (CPython issue 118272), and the run would keep the device. It replaces
     `utils.function_wrapper`.
     """
+
+    def closing_wrapper(handler: Callable[..., Any], *about: Any, **more: Any) -> Any:
+        if not inspect.isgeneratorfunction(handler):
+            return WRAPPER(handler, *about, **more)
+
+        @functools.wraps(handler)
+        def wrapper(*arguments: Any, **named: Any) -> Iterator[Any]:
+            def answers() -> Iterator[Any]:
+                yield from running
+
+            with closing(handler(*arguments, **named)) as running:
+                yield from WRAPPER(answers, *about, **more)()
+
+        return wrapper
+
     utils.function_wrapper = closing_wrapper
-
-
-def closing_wrapper(handler: Callable[..., Any], *about: Any, **more: Any) -> Callable[..., Any]:
-    """Wrap a handler as Gradio does. If it is a generator, closing the wrapper closes it too."""
-    if not inspect.isgeneratorfunction(handler):
-        return WRAPPER(handler, *about, **more)
-
-    @functools.wraps(handler)
-    def wrapper(*arguments: Any, **named: Any) -> Iterator[Any]:
-        def answers() -> Iterator[Any]:
-            yield from running
-
-        with closing(handler(*arguments, **named)) as running:
-            yield from WRAPPER(answers, *about, **more)()
-
-    return wrapper
 
 
 def keep_file(block: gr.components.Component, path: str) -> str:

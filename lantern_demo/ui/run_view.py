@@ -15,6 +15,7 @@ from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.runs.record import summary_of
 from lantern_demo.settings.knobs import KNOBS, short_name
 from lantern_demo.settings.settings import Settings, choice_of, describe_drafts
 from lantern_demo.ui import texts
@@ -204,22 +205,23 @@ def _parts(entry: dict[str, Any]) -> list[float]:
 
 def _row(entry: dict[str, Any], settings: Settings, races: list[dict[str, Any]]) -> list[Any]:
     name = entry["method"]
-    seconds = median(race[name]["decode_seconds"] for race in races)
+    seconds = [{own["method"]: own["decode_seconds"] for own in race.values()} for race in races]
+    summary = summary_of(seconds)[name]
+    spread = summary["speedup"]
     parts = [median(part) for part in zip(*(_parts(race[name]) for race in races), strict=True)]
     raced = [(race[name], race["vanilla"]) for race in races if "vanilla" in race]
     gain, cost = texts.NOT_YET, ""
     if raced:
-        gains = [own["speedup"] for own, _ in raced]
-        gain = texts.times(median(gains))
-        if len(races) > 1 and name != "vanilla":
-            gain += f" ({min(gains):.2f}\u2013{max(gains):.2f})"
+        gain = texts.times(spread["median"] if spread else 1.0)  # vanilla's own has no spread
+        if spread and len(races) > 1:
+            gain += f" ({spread['lowest']:.2f}\u2013{spread['highest']:.2f})"
         costs = (sum(_parts(own)) / sum(_parts(vanilla)) for own, vanilla in raced)
         cost = f" (c {median(costs):.2f})"
     values = [f"{knob} {value:g}" for knob, value in rule_values(entry, settings).items()]
     return [
         LABELS[name],
         f"{entry['steps']} ({entry['mean_accepted_length']:.2f})",
-        f"{seconds:.2f}",
+        f"{median(summary['decode_seconds']):.2f}",
         gain,
         texts.changed_of(entry),
         " + ".join(f"{part:.2f}" for part in parts) + cost,
