@@ -236,7 +236,7 @@ def theme() -> gr.themes.Base:
 
 
 def _wire_runs(
-    service: Service, queued: Callable[[], int], w: Widgets, form: Form, n: Numbers
+    service: Service, queued: Callable[[], int], w: Widgets, form: Form, numbers: Numbers
 ) -> None:
     """Wire Draw, Repeat, the twin and Stop."""
     started = []
@@ -282,12 +282,13 @@ def _wire_runs(
     triggers, outputs = [w.draw.click, s.prompt.submit], [*w.of_a_frame(), w.offers]
     drawing, end = partial(draw, service, w, w.status, form), partial(settle, service, w)
     wire(triggers, drawing, {*form.all(), w.result}, outputs, end, w.status)
-    repeating = partial(repeat, service, w, n.repeat_told)
-    wire([n.repeat.click], repeating, [w.result], [w.table], idle, n.repeat_told)
-    twin = partial(compare_twins, service, w, n.twin_told, n.slider)
-    wire([n.twin.click], twin, [n.twin_of, w.result], [n.slider], idle, n.twin_told)
+    repeat_told, twin_told, slider = numbers.repeat_told, numbers.twin_told, numbers.slider
+    repeating = partial(repeat, service, w, repeat_told)
+    wire([w.repeat.click], repeating, [w.result], [w.table], idle, repeat_told)
+    comparing = partial(compare_twins, service, w, twin_told, slider)
+    wire([w.twin.click], comparing, [numbers.twin_of, w.result], [slider], idle, twin_told)
     # Words about a run vanish when another one begins.
-    gone = {n.repeat_told: "", n.twin_told: "", n.slider: gr.update(visible=False)}
+    gone = {repeat_told: "", twin_told: "", slider: gr.update(visible=False)}
     w.draw.click(lambda: gone, None, list(gone), **AT_ONCE)
     stopped = {w.status: status_html(texts.STOPPED), w.waits: False}
     w.stop.click(lambda: stopped, None, list(stopped), cancels=started, **AT_ONCE)
