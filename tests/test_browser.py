@@ -371,7 +371,7 @@ def test_a_fault_before_a_race_is_told(page: Page, monkeypatch: pytest.MonkeyPat
     def broken(*_: Any) -> None:
         raise KeyError("type")
 
-    monkeypatch.setattr("lantern_demo.ui.compare.prompt_and_settings", broken)
+    monkeypatch.setattr("lantern_demo.ui.compare.prompt_of", broken)
     draw(page)
     expect(page.get_by_role("alert")).to_contain_text("The run failed on the server.")
     expect(page.locator("#draw")).to_be_enabled()

@@ -37,7 +37,7 @@ PLACES = ("tree/main", "blob/main/README.md")
 def demo(folder: Path) -> tuple[Service, Widgets, Form]:
     service, w, event = page_of(folder, draw)
     service.wait()
-    return service, w, event.fn.args[2]
+    return service, w, event.fn.args[3]
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,13 @@ def shown(form: Form, updates: Updates) -> dict[str, Any]:
 
 
 def picked(form: Form, **said: str) -> dict[str, Any]:
-    lists = [said.get(part, "") for part in form.sentence.lists]
-    return shown(form, chosen(form.sentence, INFO, False, *lists))
+    return shown(form, chosen(form.sentence, INFO, says(form, **said)))
+
+
+def says(form: Form, typing: bool = False, **said: str) -> dict[Any, Any]:
+    """The values of the fields, by component."""
+    s = form.sentence
+    return {s.typing: typing} | {one: said.get(part, "") for part, one in s.lists.items()}
 
 
 def test_a_chosen_thing_stands_where_it_is_drawn_surely(form: Form) -> None:
@@ -106,15 +111,14 @@ def test_lists_show_what_is_drawn_for_a_typed_prompt() -> None:
 
 
 def test_what_a_list_says_late_leaves_the_line_of_text(form: Form) -> None:
-    lists = ["lantern" if part == "thing" else "" for part in form.sentence.lists]
-    assert chosen(form.sentence, INFO, True, *lists) == {form.sentence.typing: True}
-    lists = [TYPE if part == "thing" else "" for part in form.sentence.lists]
-    assert prompt_of(form.sentence, False, "a fox", tuple(lists)) == "a fox"
+    s, late = form.sentence, says(form, typing=True, thing="lantern")
+    assert chosen(s, INFO, late) == {s.typing: True}
+    assert prompt_of(s, {s.prompt: "a fox", **says(form, thing=TYPE)}) == "a fox"
 
 
 def test_paper_settings_fill_the_fields_and_the_rest(demo: tuple[Service, Widgets, Form]) -> None:
     service, _, form = demo
-    found = preset(service, form.seed, form.knobs, form.others, True)  # type: ignore[arg-type]
+    found = preset(service, form, form.seed, True)  # type: ignore[arg-type]
     assert set(form.knobs) == set(FIELDS)
     assert found[form.knobs["tree"]] == "paper" and found[form.others]["neighbours"] == "raw"
     assert set(found[form.others]) == set(OTHERS)
@@ -149,10 +153,14 @@ class Visitor:
     def presses(self, prompt: str, k: int) -> Iterator[Updates]:
         """Press Draw with a typed prompt and vanilla alone."""
         form, settings = self.form, Settings(lantern_k=k).as_dict()
-        lists, knobs = ["" for _ in form.sentence.lists], [settings[name] for name in form.knobs]
-        others = {name: settings[name] for name in OTHERS}
-        asked = (["vanilla"], self.seed, self.result, others, True, prompt, *lists, *knobs)
-        return draw(self.service, self.w, form, *asked)
+        given = {form.methods: ["vanilla"], form.seed: self.seed, form.sentence.prompt: prompt}
+        given |= {knob: settings[name] for name, knob in form.knobs.items()}
+        given |= {
+            form.others: {name: settings[name] for name in OTHERS},
+            self.w.result: self.result,
+        }
+        given |= says(form, typing=True)
+        return draw(self.service, self.w, self.w.status, form, given)
 
     def draws(self, prompt: str = "two red lanterns", k: int = 10) -> tuple[int, str]:
         """The seed of the run, and all that the status said."""
@@ -217,7 +225,7 @@ def test_a_refused_prompt_is_no_run_and_has_a_way_out(
     w = visitor.w
     monkeypatch.setattr(visitor.service, "info", INFO)
     monkeypatch.setattr(visitor.service.wait(), "info", INFO)
-    begun, refused, offers = visitor.presses("a zebra", 10)
+    begun, _, offers, refused = visitor.presses("a zebra", 10)
     assert begun[w.waits] is False and texts.NOT_DRAWN in refused[w.status]
     named = re.findall('title="([^"]+)">([^<]+)<', offers[w.offers])
     assert named[0] == ("one horse on a lake at night", "a horse") and len(named) == 19

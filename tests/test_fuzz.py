@@ -27,7 +27,7 @@ from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings, choice_of
 from lantern_demo.settings.trees import DEFAULTS, TREES
 from lantern_demo.ui import link
-from lantern_demo.ui.look_alikes import LookAlikes
+from lantern_demo.ui.look_alikes import looker
 from lantern_demo.ui.service import Service
 
 pytest.importorskip(
@@ -211,7 +211,7 @@ def test_links(parameters: dict[str, str]) -> None:
     )
 )
 def test_whatever_step_is_sent_is_answered(tiny_service: Service, asked: Any) -> None:
-    found = LookAlikes(tiny_service).look(asked)
+    found = looker(tiny_service)(asked)
     assert set(found) in ({"error"}, {"picture", "tree", "liked"})
 
 

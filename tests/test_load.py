@@ -281,10 +281,10 @@ def test_a_line_per_run(
 
 
 def test_warnings_are_logged_once() -> None:
-    once = log.Once()
+    once = log.once()
 
     def passes(level: int, text: str, trace: Any = None) -> bool:
-        return once.filter(logging.LogRecord("lantern_demo.x", level, "", 0, text, None, trace))
+        return once(logging.LogRecord("lantern_demo.x", level, "", 0, text, None, trace))
 
     assert passes(logging.WARNING, "odd") and not passes(logging.WARNING, "odd")
     assert passes(logging.WARNING, "other")

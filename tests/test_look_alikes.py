@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -10,16 +11,17 @@ from PIL import Image
 
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.look_alikes import AROUND, CELLS, LIKED, LookAlikes
+from lantern_demo.ui.look_alikes import AROUND, CELLS, LIKED, looker
 from lantern_demo.ui.run_view import picture_of
 from lantern_demo.ui.service import Service
 
 TOKENS = 256
+Look = Callable[[Any], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def alikes(tiny_service: Service) -> LookAlikes:
-    return LookAlikes(tiny_service)
+def look(tiny_service: Service) -> Look:
+    return looker(tiny_service)
 
 
 TREE = {"tokens": [3, 5, 7, 6, 3], "parents": [0, 0, 0, 1, 2], "at": 100}
@@ -37,11 +39,9 @@ def step(**changes: Any) -> dict[str, Any]:
     return asked | changes
 
 
-def shows(
-    alikes: LookAlikes, strip: Image.Image, square: int, tokens: list[int], cell: int
-) -> bool:
+def shows(service: Service, strip: Image.Image, square: int, tokens: list[int], cell: int) -> bool:
     """Whether a square of a strip is the part of a picture around a cell."""
-    pipe, side = alikes._service.wait(), strip.height
+    pipe, side = service.wait(), strip.height
     size, (row, column) = pipe.info.image_size // pipe.info.grid, divmod(cell, pipe.info.grid)
     left, top = (column - AROUND) * size, (row - AROUND) * size
     part = pipe.images.decode(tokens).crop((left, top, left + side, top + side))
@@ -59,9 +59,9 @@ def strips(monkeypatch: pytest.MonkeyPatch) -> list[Image.Image]:
 
 
 def test_the_nodes_of_a_tree_are_shown_with_the_guesses_above_them(
-    alikes: LookAlikes, strips: list[Image.Image]
+    look: Look, tiny_service: Service, strips: list[Image.Image]
 ) -> None:
-    found = alikes.look(step(cells=[]))
+    found = look(step(cells=[]))
     (strip,) = strips
     assert strip.width == strip.height * 5 and len(found["tree"]) == 5 and found["liked"] == []
     before, behind = [3] * 101, [3] * 155
@@ -71,39 +71,37 @@ def test_the_nodes_of_a_tree_are_shown_with_the_guesses_above_them(
         (100, 101, 101, 102, 102),
         strict=True,
     ):
-        assert shows(alikes, strip, square, [*before, *drawn, *behind][:TOKENS], cell), cell
-    ends = alikes.look(step(tree=TREE | {"at": 254}))["tree"]
+        assert shows(tiny_service, strip, square, [*before, *drawn, *behind][:TOKENS], cell), cell
+    ends = look(step(tree=TREE | {"at": 254}))["tree"]
     assert [square is None for square in ends] == [False, False, False, True, True]
 
 
 def test_what_the_model_likes_in_a_place_follows_from_the_tokens_before(
-    alikes: LookAlikes, strips: list[Image.Image]
+    look: Look, tiny_service: Service, strips: list[Image.Image]
 ) -> None:
     def liked(**changes: Any) -> list[int]:
-        return [token for token, *_ in alikes.look(step(**changes))["liked"][0]]
+        return [token for token, *_ in look(step(**changes))["liked"][0]]
 
-    found = alikes.look(step())
+    found = look(step())
     assert len(found["liked"][0]) == LIKED and liked(cells=[0]) == [], "nothing is before the first"
     for token, p, square in found["liked"][0]:
         assert 0 < p <= 1
-        assert shows(alikes, strips[0], square, [*[3] * 40, token, *[3] * 215], 40)
+        assert shows(tiny_service, strips[0], square, [*[3] * 40, token, *[3] * 215], 40)
     before = [3] * 39
     assert liked(tokens=[*before, 5, *[3] * 216]) != liked()
     assert liked(tokens=[*before, 3, *[5] * 216]) == liked(), "and none behind"
-    many = alikes.look(step(cells=list(range(1, 40))))["liked"]
+    many = look(step(cells=list(range(1, 40))))["liked"]
     assert len(many) == CELLS, "no more than are shown, however many are sent"
 
 
-def test_a_picture_is_sent(alikes: LookAlikes) -> None:
-    strip = picture_of(alikes.look(step())["picture"])
+def test_a_picture_is_sent(look: Look) -> None:
+    strip = picture_of(look(step())["picture"])
     assert strip.width == strip.height * (len(TREE["tokens"]) + LIKED)
 
 
-def test_nothing_is_decoded_outside_a_lease(
-    alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_decoded_outside_a_lease(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.ui.look_alikes.on_zero_gpu", lambda: True)
-    assert alikes.look(step()) == {"error": texts.to_visitor(texts.NO_LOOK_HERE)}
+    assert look(step()) == {"error": texts.to_visitor(texts.NO_LOOK_HERE)}
 
 
 WRONG: dict[str, list[Any]] = {
@@ -126,17 +124,17 @@ WRONG: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_no_step_is_refused_by_a_sentence(alikes: LookAlikes, name: str) -> None:
+def test_what_is_no_step_is_refused_by_a_sentence(look: Look, name: str) -> None:
     for value in WRONG[name]:
-        found = alikes.look(step(**{name: value}))
+        found = look(step(**{name: value}))
         assert set(found) == {"error"}, str(value)[:100]
         assert len(found["error"]) < 400
 
 
-def test_nothing_is_decoded_beside_a_run(alikes: LookAlikes) -> None:
-    with alikes._service._turn:
-        assert alikes.look(step()) == {"error": texts.LOOK_LATER}
-    assert "error" not in alikes.look(step())
+def test_nothing_is_decoded_beside_a_run(look: Look, tiny_service: Service) -> None:
+    with tiny_service._turn:
+        assert look(step()) == {"error": texts.LOOK_LATER}
+    assert "error" not in look(step())
 
 
 def test_looking_over_http(server: str) -> None:

@@ -40,6 +40,7 @@ from lantern_demo.ui.components import status_html
 from lantern_demo.ui.form import OTHERS
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
+from lantern_demo.ui.twin import compare_twins
 
 PROMPT = "two red box lanterns over a lake"
 DEFAULT = [method.id for method in METHODS.values() if method.default]
@@ -316,11 +317,12 @@ def test_a_run_that_waited_was_disturbed(waited: float | None, disturbed: bool) 
 
 def pressed(event: Any) -> list[dict[Any, Any]]:
     """All answers to a press of Draw with a typed prompt, on a page that shows nothing."""
-    service, _, form = event.fn.args
-    preset = service.wait().defaults.as_dict()
-    knobs, others = [preset[name] for name in form.knobs], {name: preset[name] for name in OTHERS}
-    lists = ["" for _ in form.sentence.lists]
-    return list(event.fn(list(DEFAULT), 3, Shown(), others, True, PROMPT, *lists, *knobs))
+    service, w, _, form = event.fn.args
+    preset, s = service.wait().defaults.as_dict(), form.sentence
+    given = {form.methods: list(DEFAULT), form.seed: 3, w.result: Shown(), s.prompt: PROMPT}
+    given |= {form.others: {name: preset[name] for name in OTHERS}, s.typing: True}
+    given |= {knob: preset[name] for name, knob in form.knobs.items()}
+    return list(event.fn(given | dict.fromkeys(s.lists.values(), "")))
 
 
 @pytest.mark.slow
@@ -340,11 +342,26 @@ def test_what_cannot_be_repeated_is_told(folder: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(compare, "REPEATS", 1)
     service, _, event = page_of(folder, repeat)
     *_, last = event.fn(Shown())
-    assert list(last.values()) == [status_html(texts.NOTHING_TO_REPEAT, "error")]
+    assert list(last.values()) == [status_html(texts.NOTHING_TO_REPEAT, "refused")]
     record = service.wait().generate(PROMPT, "eagle1", **KNOBS).record
     record["methods"]["eagle1"]["token_ids"][2] += 1
     *_, last = event.fn(Shown(record=record))
     assert "EAGLE-1: other pieces, from piece 3 on." in next(iter(last.values()))
+
+
+def test_a_fault_of_repeat_or_of_the_twin_ends_in_a_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise KeyError("type")
+
+    monkeypatch.setattr(Service, "request", broken)
+    shown = Shown(record=load(folder, device="cpu").generate(PROMPT, "lantern", **KNOBS).record)
+    for handler, given in ((repeat, (shown,)), (compare_twins, ("lantern", shown))):
+        _, _, event = page_of(folder, handler)
+        *_, last = event.fn(*given)
+        assert list(last) == [event.fn.args[2]], "beside the button that was pressed"
+        assert "The run failed on the server. KeyError" in last[event.fn.args[2]]
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ examples.
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +23,7 @@ from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result, record_of
 from lantern_demo.settings.settings import Choice, Settings
 from lantern_demo.ui import link, recorded, texts
-from lantern_demo.ui.contact_sheet import contact_sheet
-from lantern_demo.ui.files import write_picture
+from lantern_demo.ui.files import write_picture, write_sheet
 from lantern_demo.ui.run_view import picture_address, picture_of, results_view
 
 TINY = replace(REGISTRY["lantern-scenes"], id="tiny")
@@ -65,13 +63,15 @@ def test_a_picture_says_what_it_shows(runs: list[Result], tmp_path: Path) -> Non
     assert settings["lantern_k"] == 10 and settings["tree"] == "0 1 2 00 01 10 000", "what ran"
 
 
-def test_the_contact_sheet_holds_every_picture(runs: list[Result], record: dict[str, Any]) -> None:
+def test_the_sheet_holds_every_picture(
+    runs: list[Result], record: dict[str, Any], tmp_path: Path
+) -> None:
     pictures = {run.method: run.image for run in runs}
-    with Image.open(io.BytesIO(contact_sheet(record, pictures))) as sheet:
+    with Image.open(write_sheet(tmp_path, record, pictures)) as sheet:
         assert sheet.width > 3 * 64 and sheet.height > 64
         assert sheet.info["prompt"] == record["prompt"] and "method" not in sheet.info
     long = record | {"prompt": "lantern " * 200 + "x" * 500}
-    with Image.open(io.BytesIO(contact_sheet(long, {}))) as sheet:
+    with Image.open(write_sheet(tmp_path, long, {})) as sheet:
         assert sheet.height < 800
 
 

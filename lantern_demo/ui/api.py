@@ -32,7 +32,7 @@ from lantern_demo.ui.service import Service
 
 # The numbers that /draw returns, by their names in the run record.
 NUMBERS = ("method", "decode_seconds", "steps", "mean_accepted_length", "changed")
-# What /model tells of the model and of a method.
+# The fields of the model and of a method in the answer of /model.
 DESCRIBED = ("id", "description", "image_size", "tokens", "max_prompt")
 OF_A_METHOD = ("id", "label", "lossless", "summary", "default")
 # The parts of a method's entry that grow with its tokens.
@@ -122,7 +122,8 @@ def _compare(service: Service) -> Callable[..., Any]:
         """
         if not (details is None or isinstance(details, bool)):
             raise gr.Error("details must be true or false", print_exception=False)
-        by_mcp = _by_mcp(caller)
+        # A language model should not read thousands of numbers.
+        by_mcp = caller is not None and caller.headers.get("x-gradio-user") == "mcp"
         whole = not by_mcp if details is None else details
         found = answers(service, prompt, methods, seed, settings, repeats, by_mcp)
         # else Python 3.12 leaves the run open, and the device occupied, when a client has left
@@ -131,11 +132,6 @@ def _compare(service: Service) -> Callable[..., Any]:
                 yield pictures, record if whole else _brief(record)
 
     return _documented(compare, service, most=str(MOST_REPEATS))
-
-
-def _by_mcp(caller: gr.Request | None) -> bool:
-    """Return whether a language model calls, which should not read thousands of numbers."""
-    return caller is not None and caller.headers.get("x-gradio-user") == "mcp"
 
 
 def _brief(record: dict[str, Any]) -> dict[str, Any]:
@@ -149,12 +145,6 @@ def _brief(record: dict[str, Any]) -> dict[str, Any]:
     return record | {"methods": methods}
 
 
-def _told(service: Service, name: str) -> str:
-    """Return the help of a setting, with the default of the server's own model."""
-    preset = Settings(**service.info.preset)
-    return KNOBS[name].told(getattr(preset, name))
-
-
 def _documented(endpoint: Callable[..., Any], service: Service, **words: str) -> Callable[..., Any]:
     """Fill in what Gradio shows of an endpoint: its docstring, and the type of one answer.
 
@@ -162,8 +152,10 @@ def _documented(endpoint: Callable[..., Any], service: Service, **words: str) ->
     """
     returned = endpoint.__annotations__["return"]
     endpoint.__annotations__["return"] = next(iter(get_args(returned)), returned)
-    words["seed"] = _told(service, "seed")
-    words["others"] = "; ".join(f"{name} ({_told(service, name)})" for name in ON_THE_FORM)
+    preset = Settings(**service.info.preset).as_dict()
+    helps = {name: KNOBS[name].told(preset[name]) for name in ("seed", *ON_THE_FORM)}
+    words["seed"] = helps.pop("seed")
+    words["others"] = "; ".join(f"{name} ({said})" for name, said in helps.items())
     told = re.sub(r"\n {16}", " ", endpoint.__doc__ or "")
     for name, said in words.items():
         told = told.replace(f"{{{name}}}", said)
@@ -215,7 +207,7 @@ def answers(
     repeats: Any = None,
     sheet: bool = False,
 ) -> Generator[tuple[dict, dict], None, None]:
-    """Yield the answers of a comparison. `sheet`: one picture of all methods' in place of theirs.
+    """Yield the answers of a comparison. `sheet`: one picture of all methods instead of theirs.
 
     Raise gr.Error with a sentence for the caller.
     """

@@ -55,9 +55,9 @@ class Sentence:
         shown = [self.prompt, self.toggle, self.surprise]
         return [self.typing, *self.lists.values(), *shown]
 
-    def asked(self) -> list[Any]:
-        """Return the components that `prompt_of` reads."""
-        return [self.typing, self.prompt, *self.lists.values()]
+    def said(self, given: dict[Any, Any]) -> dict[str, Any]:
+        """Return the words of the lists by part of the sentence. given: values by component."""
+        return {part: given[one] for part, one in self.lists.items() if given[one]}
 
 
 def add_sentence(info: ModelInfo) -> Sentence:
@@ -134,7 +134,7 @@ def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
 def _options(
     book: Phrasebook, said: dict[str, str], lanterns: bool
 ) -> dict[str, list[tuple[str, str]]]:
-    """Return the choices of each list. A thing has only places and times where it is sure."""
+    """Return the choices of each list. A thing has only those with which it is drawn surely."""
     phrases = {part: [option[0] for option in book.parts[part]] for part in LISTED}
     named = [(PLURALS[LANTERN] if name == LANTERN else name, name) for name in phrases[THING]]
     things = [*named, (texts.TYPE, TYPE)]
@@ -161,22 +161,23 @@ def filled(s: Sentence, info: ModelInfo, prompt: str, typing: bool = False) -> U
     return {s.typing: fields["typing"], **updates}
 
 
-def prompt_of(s: Sentence, typing: bool, prompt: Any, lists: tuple[Any, ...]) -> Any:
-    """Return the prompt of the fields: of the lists, unless a line of text is asked for."""
-    if typing or TYPE in lists:
-        return prompt
-    return worded({part: value for part, value in zip(s.lists, lists, strict=True) if value})
+def prompt_of(s: Sentence, given: dict[Any, Any]) -> Any:
+    """Return the prompt of the fields, from their values by component.
+
+    It is the line of text where that counts, else the sentence of the lists.
+    """
+    said = s.said(given)
+    return given[s.prompt] if given[s.typing] or TYPE in said.values() else worded(said)
 
 
 def wire_prompt(service: Service, s: Sentence, offers: gr.HTML) -> None:
     """Wire the lists, the line of text, Surprise, and the prompts that a refusal offers."""
-    lists = list(s.lists.values())
     info = service.info
     for part in (THING, PLACE):
-        # `select` would not hear Enter. `input` also hears that a list is left, as it is.
+        # `select` would not hear Enter. `input` also hears that a list is left unchanged.
         picked = s.lists[part].input(
             partial(chosen, s, info),
-            [s.typing, *lists],
+            {s.typing, *s.lists.values()},
             s.all(),
             trigger_mode="always_last",
             **AT_ONCE,
@@ -193,14 +194,14 @@ def wire_prompt(service: Service, s: Sentence, offers: gr.HTML) -> None:
     taken.then(None, js=PRESS_DRAW, **QUIET)
 
 
-def chosen(s: Sentence, info: ModelInfo, typing: bool, *lists: Any) -> Updates:
-    """Show the lists of a chosen thing or place, with what is drawn for it; or the line of text.
+def chosen(s: Sentence, info: ModelInfo, given: dict[Any, Any]) -> Updates:
+    """Show the prompt that is drawn for a chosen thing or place, or the line of text.
 
-    What comes from a list that the line of text has replaced changes nothing.
+    A late choice, from a list that the line of text has replaced, changes nothing.
     """
-    if typing:
-        return {s.typing: typing}
-    said = {part: value for part, value in zip(s.lists, lists, strict=True) if value}
+    if given[s.typing]:
+        return {s.typing: True}
+    said = s.said(given)
     if said[THING] == TYPE:
         del said[THING]
         return filled(s, info, worded(said), typing=True)
@@ -219,7 +220,7 @@ def surprised(s: Sentence, info: ModelInfo) -> Updates:
 
 
 def nearest(info: ModelInfo, prompt: str) -> str:
-    """Return what is drawn for a prompt, or the nearest prompt that the model can draw."""
+    """Return the prompt that is drawn for another one, or the nearest that the model can draw."""
     try:
         return completed(info, prompt).prompt
     except NotDrawn as error:
@@ -227,7 +228,7 @@ def nearest(info: ModelInfo, prompt: str) -> str:
 
 
 def listed(info: ModelInfo, prompt: str) -> str:
-    """Return what is drawn for a prompt, in what the lists can say."""
+    """Return the prompt that is drawn for another one, as far as the lists have words for it."""
     book = phrasebook(info)
     assert book is not None
     said = book.read(nearest(info, prompt)).said

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from functools import partial
 from itertools import pairwise
 from math import isqrt
 from pathlib import Path
@@ -15,10 +13,10 @@ from typing import Any
 
 import gradio as gr
 
-from lantern_demo.prompt_words import Completed, NotDrawn, completed
+from lantern_demo.prompt_words import NotDrawn, completed
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import MethodFailed, Result, record_of
-from lantern_demo.settings.knobs import DEFAULT_SEED, seed_of
+from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.ask import offers_of, prompt_of
@@ -26,12 +24,12 @@ from lantern_demo.ui.components import (
     NO_TABLE,
     Updates,
     Widgets,
-    asked,
     handed_out,
     outcomes,
     pack,
     results_of,
     scratch,
+    shielded,
     status_html,
 )
 from lantern_demo.ui.files import saved, write_picture
@@ -41,14 +39,8 @@ from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query_of
 from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
 from lantern_demo.ui.run_state import Lane, Shown
-from lantern_demo.ui.run_view import (
-    LABELS,
-    lane_view,
-    picture_address,
-    table,
-    table_html,
-)
-from lantern_demo.ui.service import PROMPT, Item, Service
+from lantern_demo.ui.run_view import LABELS, lane_view, picture_address, table, table_html
+from lantern_demo.ui.service import PROMPT, Item, Refused, Service
 
 # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
 FRAMES_TOLD = 4
@@ -57,116 +49,58 @@ VISITED = 8  # runs of a visitor that the gallery shows
 NEW_SEEDS = 10_000  # a new seed lies below: people read it out
 
 
-def draw(service: Service, w: Widgets, form: Form, *asked: Any) -> Iterator[Updates]:
-    """Run a comparison and show its progress, as `_drawn` does; any fault ends in a sentence."""
-    try:
-        yield from _drawn(service, w, form, *asked)
-    except gr.Error:  # the Space's own refusals, such as a spent quota
-        raise
-    except Exception as error:
-        logging.getLogger(__name__).exception("a comparison failed")
-        yield {w.status: status_html(texts.internal_error(error), "error")}
-
-
-def _drawn(
-    service: Service,
-    w: Widgets,
-    form: Form,
-    methods: Any,
-    seed: Any,
-    result: Shown,
-    others: dict[str, Any],
-    *fields: Any,
+@shielded
+def draw(
+    service: Service, w: Widgets, told: gr.HTML, form: Form, given: dict[Any, Any]
 ) -> Iterator[Updates]:
-    """Run a comparison and show its progress.
-
-    `fields` are those of `prompt_and_settings`. A run that would repeat `result` gets a new seed.
-    A new prompt of a thing gets the thing's own, unless the visitor has set another.
-    """
-    yield {w.waits: False, w.offers: ""}
-    written, values = prompt_and_settings(form, fields)
-    refused: list[NotDrawn] = []
-
-    def make() -> Request:
-        if not methods:
-            raise ValueError(texts.NO_METHODS)
-        try:
-            own = secrets.randbelow(NEW_SEEDS) if seed is None else seed_of(seed)  # left empty
-            given = {"seed": own, **others, **values}
-            request = service.request(written, methods, given)
-        except NotDrawn as error:
-            refused.append(error)
-            raise
-        sure = completed(service.info, request.prompt).seeds
-        if sure and request.seed == _seed_of(result) and _is_new(request, result):
-            request = request.with_seed(sure[0])
-        return request
-
-    request = yield from asked(service, w.status, make)
-    if refused:
-        yield {w.offers: offers_of(service.info, refused[0].prompts)}
-    if request is None:
-        return
-    anew = _repeats(request, result)
-    if anew:
-        request = request.with_seed(new_seed(completed(service.info, request.prompt), request.seed))
+    """Run a comparison and show its progress. given: values by component."""
+    yield {w.offers: ""}
+    methods, seed = given[form.methods], given[form.seed]
+    if not methods:
+        raise Refused(texts.NO_METHODS)
+    values = given[form.others] | {name: given[knob] for name, knob in form.knobs.items()}
+    values["seed"] = secrets.randbelow(NEW_SEEDS) if seed is None else seed
+    try:
+        request = service.request(prompt_of(form.sentence, given), methods, values)
+    except NotDrawn as error:
+        yield {w.offers: offers_of(service.info, error.prompts)}
+        raise
+    request, anew = seeded(request, given[w.result], completed(service.info, request.prompt).seeds)
     lanes = {method: Lane(method, "waiting", service.info.tokens) for method in request.methods}
     shown = Shown(lanes, request=request, preset=Settings(**service.info.preset))
     yield {
-        w.status: status_html(texts.starting(request.seed, anew), "busy"),
-        w.stage: _live(shown, link=query_of(request, shown.preset)),
+        told: status_html(texts.starting(request.seed, anew), "busy"),
+        w.stage: _stage(shown, link=query_of(request, shown.preset)),
         w.shown: shown,
     }
     try:
         with scratch() as folder, closing(service.frames(request)) as events:
-            live = Live(w, shown, Path(folder))
-            yield from map(live.updates, events)
-        yield {w.status: _closing_words(shown)}
+            yield from live(w, shown, Path(folder), events)
+        yield {told: _closing_words(shown)}
     except gr.Error:
         raise
     except Exception:
-        shown.lanes.update({method: lane.stopped() for method, lane in shown.lanes.items()})
-        yield {w.stage: _live(shown)}
+        shown.stop()  # or `settle` would report that it was stopped
         raise
 
 
-def prompt_and_settings(form: Form, fields: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the prompt and the settings by name from the values of their fields.
+def seeded(request: Request, result: Shown, suiting: tuple[int, ...]) -> tuple[Request, bool]:
+    """Return a request with the seed to draw it with, and whether that one is new.
 
-    First come those of `Sentence.asked`, then the form's knobs.
+    suiting: the seeds that suit the prompt. A run that would repeat the shown `result` gets the
+    next of them, or a random one. A new prompt gets the first, unless the visitor has set another.
     """
-    count = len(form.sentence.asked())
-    (typing, typed, *lists), knobs = fields[:count], fields[count:]
-    settings = dict(zip(form.knobs, knobs, strict=True))
-    return prompt_of(form.sentence, typing, typed, tuple(lists)), settings
-
-
-def new_seed(done: Completed, seed: int) -> int:
-    """Return the seed after one: the next that suits the prompt, or a random one."""
-    sure = dict(pairwise(done.seeds))
-    return sure[seed] if seed in sure else secrets.randbelow(NEW_SEEDS)
-
-
-def _seed_of(result: Shown) -> int:
-    return DEFAULT_SEED if result.record is None else int(result.record["settings"]["seed"])
-
-
-def _is_new(request: Request, result: Shown) -> bool:
-    return result.record is None or request.prompt != result.record["prompt"]
-
-
-def _repeats(request: Request, result: Shown) -> bool:
-    """Return whether a request repeats the shown run.
-
-    For a run that was not drawn here, such as a recording, prompt and seed decide: its pictures
-    would look as before.
-    """
-    if result.request is not None or result.record is None:
-        return request == result.request
-    return (request.prompt, request.seed) == (
-        result.record["prompt"],
-        result.record["settings"]["seed"],
-    )
+    before: tuple[str | None, int] = None, DEFAULT_SEED
+    if result.record is not None:
+        before = result.record["prompt"], result.record["settings"]["seed"]
+    if suiting and request.prompt != before[0] and request.seed == before[1]:
+        request = request.with_seed(suiting[0])
+    # The pictures of a run that was not drawn here, such as a recording, would look as before.
+    recorded = result.request is None and (request.prompt, request.seed) == before
+    if not recorded and request != result.request:
+        return request, False
+    following = dict(pairwise(suiting)).get(request.seed)
+    return request.with_seed(secrets.randbelow(NEW_SEEDS) if following is None else following), True
 
 
 def begin(
@@ -186,11 +120,6 @@ def begin(
     ahead = queued() + service.busy
     sentence = texts.WAITS_ALREADY if waits else texts.waits(ahead, service.last_seconds)
     return {told: status_html(sentence, "busy"), w.waits: True, **w.busy(True)}
-
-
-def stop(w: Widgets) -> Updates:
-    """Report that what waited or ran was stopped."""
-    return {w.status: status_html(texts.STOPPED), w.waits: False}
 
 
 def failed(
@@ -216,10 +145,10 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     if shown.settled or not shown.lanes:  # the request was refused, and the page stays unchanged
         return updates
     if shown.running:
-        shown.lanes.update({method: lane.stopped() for method, lane in shown.lanes.items()})
+        shown.stop()
         updates[w.status] = status_html(texts.STOPPED)
     shown.settled = True
-    updates[w.stage] = _live(shown)
+    updates[w.stage] = _stage(shown)
     if shown.request is not None:
         updates[w.seed] = shown.request.seed
     if shown.record is None:  # the results are not left to look like this run's
@@ -232,67 +161,50 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     return updates
 
 
-class Live:
-    """The page during a run: each event changes what is shown, and gives an answer.
+def live(w: Widgets, shown: Shown, folder: Path, events: Iterable[Item]) -> Iterator[Updates]:
+    """Note the events of a run in `shown`, and give an answer for each.
 
     An answer holds a line of numbers for each lane and at most one picture, however much has been
-    drawn. A run can be stopped only between two answers, so every event gives one.
+    drawn. A run can be stopped only between two answers.
     """
-
-    def __init__(self, w: Widgets, shown: Shown, folder: Path) -> None:
-        self._w, self._shown, self._folder = w, shown, folder
-        self._results: list[Result] = []
-        # before each of the latest answers, the tokens of each method
-        self._starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)
-
-    def updates(self, event: Item) -> Updates:
-        """Return the updates of the page for an event."""
-        w, shown = self._w, self._shown
+    lanes, results = shown.lanes, list[Result]()
+    # before each of the latest answers, the tokens of each method
+    starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)
+    for event in events:
         if isinstance(event, Frame) and not event.steps:
-            return {w.status: gr.skip() if event.ready is None else _made_ready(event.ready)}
-        self._starts.append({method: len(tokens) for method, tokens in shown.told.items()})
-        lanes, quiet, pictures = shown.lanes, bool(shown.told), {}
+            ready = texts.READING
+            if event.ready != PROMPT:
+                ready = texts.WARMING_UP.format(label=LABELS[event.ready])
+            yield {w.status: status_html(ready, "busy")}
+            continue
+        starts.append({method: len(tokens) for method, tokens in shown.told.items()})
+        quiet, pictures = bool(shown.told), {}
         if isinstance(event, Frame):
             for method, step in event.steps.items():
-                lanes[method] = lanes[method].at(step)
+                lanes[method].at(step)
                 shown.told.setdefault(method, []).extend(event.tokens[method])
         elif isinstance(event, MethodFailed):
-            lanes[event.method] = lanes[event.method].failed(event.message)
-            quiet = not shown.told  # if so, the status line says which method is made ready
+            lanes[event.method].failed(event.message)
+            quiet = not shown.told  # if so, the status line names the method that is made ready
         else:
-            self._finish(event)
-            quiet, pictures = False, {event.method: shown.pictures[event.method]}
-        first = self._starts[0]
+            results.append(event)
+            shown.record = record_of(results)
+            lanes[event.method] = Lane.done(shown.record["methods"][event.method])
+            quiet, pictures = False, {event.method: picture_address(event.image)}
+            shown.pictures |= pictures
+            file = saved(lambda one: keep_file(w.sheet, write_picture(folder, one)), event)
+            if file is not None:
+                shown.files[event.method] = f"gradio_api/file={file}"
+        first = starts[0]
         fresh = {method: tokens[first.get(method, 0) :] for method, tokens in shown.told.items()}
-        words = {} if quiet else {w.status: _through(lanes)}
-        return {**words, w.stage: _live(shown, pictures, fresh)}
-
-    def _finish(self, done: Result) -> None:
-        """Note a finished method."""
-        w, shown, name = self._w, self._shown, done.method
-        self._results.append(done)
-        shown.record = record_of(self._results)
-        shown.pictures[name] = picture_address(done.image)
-        shown.lanes[name] = shown.lanes[name].finished(shown.record["methods"][name])
-        file = saved(lambda one: keep_file(w.sheet, write_picture(self._folder, one)), done)
-        if file is not None:
-            shown.files[name] = f"gradio_api/file={file}"
+        updates: Updates = {w.stage: _stage(shown, pictures, fresh)}
+        if not quiet:
+            done = sum(not lane.running for lane in lanes.values())
+            updates[w.status] = status_html(texts.through(done, len(lanes)), "busy")
+        yield updates
 
 
-def _made_ready(what: str) -> str:
-    """Return the status line while the prompt is read or a method is warmed up."""
-    if what == PROMPT:
-        return status_html(texts.READING, "busy")
-    return status_html(texts.WARMING_UP.format(label=LABELS[what]), "busy")
-
-
-def _through(lanes: dict[str, Lane]) -> str:
-    """Return the status line with the number of finished methods."""
-    done = sum(not lane.running for lane in lanes.values())
-    return status_html(texts.through(done, len(lanes)), "busy")
-
-
-def _live(
+def _stage(
     shown: Shown,
     pictures: dict[str, str] | None = None,
     fresh: dict[str, list[Token]] | None = None,
@@ -301,7 +213,7 @@ def _live(
     """Return the stage's value during a run.
 
     `pictures` are addresses of new pictures. `fresh` are the tokens to paint now: by default all
-    that are drawn so far. `link` becomes the page's address, so that a reload finds what was asked.
+    that are drawn so far. `link` becomes the page's address, so that a reload finds the request.
     """
     settings = None if shown.record is None else Settings(**shown.record["settings"])
     lanes = [lane_view(lane, settings, shown.preset) for lane in shown.lanes.values()]
@@ -334,7 +246,7 @@ def not_drawn(methods: Iterable[str], tokens: int) -> str:
 
     `tokens` is the number in a picture.
     """
-    return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
+    return _stage(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 
 def _closing_words(shown: Shown) -> str:
@@ -353,38 +265,29 @@ def _closing_words(shown: Shown) -> str:
     return status_html(" ".join(filter(None, text)), struck=struck)
 
 
+@shielded
 def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterator[Updates]:
     """Run the shown record REPEATS times: show the medians of its times and the range of its
     speedups, and compare the tokens.
     """
-    yield {w.waits: False}
     record = result.record
     if record is None:
-        yield {told: status_html(texts.NOTHING_TO_REPEAT, "error")}
-        return
-    request = yield from asked(service, told, partial(_same, service, record))
-    if request is None:
-        return
+        raise Refused(texts.NOTHING_TO_REPEAT)
+    ran = record["methods"]
+    trees = {method: entry["tree_settings"] for method, entry in ran.items()}
+    model = record["model"]["id"]
+    request = service.request(record["prompt"], record["order"], record["settings"], trees, model)
     races: list[dict[str, Any]] = []  # of each its record's methods
     differ: dict[str, str] = {}  # by method, from which piece on a race drew others
-    for number in range(REPEATS):
-        words = texts.REPEATING.format(number=number + 1, of=REPEATS)
-        yield {told: status_html(words, "busy")}
+    for number in range(1, REPEATS + 1):
+        yield {told: status_html(texts.REPEATING.format(number=number, of=REPEATS), "busy")}
         found = yield from outcomes(service, told, request)
         done = [one for one in found.values() if isinstance(one, Result)]
         races += [record_of(done)["methods"]] if done else []
         for one in done:
-            before = record["methods"][one.method]["token_ids"]
+            before = ran[one.method]["token_ids"]
             if one.tokens != before:
                 differ[one.method] = texts.other_tokens(LABELS[one.method], one.tokens, before)
         yield {w.table: table_html(table(record, races))}
     end = [texts.REPEATED.format(of=REPEATS), *(differ.values() or [texts.REPRODUCED])]
     yield {told: status_html(" ".join(end))}
-
-
-def _same(service: Service, record: dict[str, Any]) -> Request:
-    """Return the request that runs a record again, each method with its recorded tree."""
-    order = record["order"]
-    trees = {method: record["methods"][method]["tree_settings"] for method in order}
-    model = record["model"]["id"]
-    return service.request(record["prompt"], order, record["settings"], trees, model)

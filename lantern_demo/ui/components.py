@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import wraps
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import gradio as gr
 
@@ -32,9 +34,8 @@ from lantern_demo.ui.run_view import (
     table,
     table_html,
 )
-from lantern_demo.ui.service import Service
+from lantern_demo.ui.service import Refused, Service
 
-Made = TypeVar("Made")
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "grid")
@@ -84,7 +85,7 @@ def add_stage(value: Any) -> gr.HTML:
 
 
 def add_panel(look: Callable[[Any], Any]) -> None:
-    """Add the panel that tells a step. Its scripts call `look` for a step."""
+    """Add the panel that explains a step. Its scripts call `look` for a step."""
     gr.HTML(
         html_template='<div class="stage how"></div>',
         js_on_load=script("how"),
@@ -115,7 +116,9 @@ class Widgets:
     seed: gr.Number
     draw: gr.Button
     stop: gr.Button
-    others: tuple[gr.Button, ...]  # that start something too
+    surprise: gr.Button
+    repeat: gr.Button
+    twin: gr.Button
     stage: gr.HTML  # the lanes
     table: gr.HTML
     record: gr.DownloadButton
@@ -133,9 +136,7 @@ class Widgets:
     visited: gr.State = field(default_factory=lambda: gr.State([]))
 
     def all(self) -> list[Any]:
-        results = [self.table, self.record, self.sheet, self.result]
-        kept = [self.runs, self.visited, self.go]
-        return [self.seed, *self.buttons(), *results, *kept, *self.of_a_frame()]
+        return list(vars(self).values())
 
     def of_a_frame(self) -> list[Any]:
         """Return the components that change during a run.
@@ -145,7 +146,7 @@ class Widgets:
         return [self.status, self.stage, self.shown]
 
     def buttons(self) -> list[Any]:
-        return [self.draw, self.stop, *self.others]
+        return [self.draw, self.stop, self.surprise, self.repeat, self.twin]
 
     def busy(self, running: bool) -> Updates:
         """Return updates that enable Stop alone while something runs, and all others otherwise."""
@@ -162,23 +163,16 @@ def status_html(
 ) -> str:
     """Return the line under the buttons; a screen reader reads its changes.
 
-    `struck` are words that were left out of the prompt. Without words there is no line. While it
-    says "refused", the stage says that its pictures are of the run before.
+    `struck` are words that were left out of the prompt. While the kind is "refused", the stage
+    names its pictures as those of the run before.
     """
     role = "alert" if kind in ("error", "refused") else "status"
     out = " ".join(f"<s>{escape(word)}</s>" for word in struck)
     left = f"{escape(texts.LEFT_OUT)} {out}. " if out else ""
-    words = f"<p>{left}{escape(text)}</p>" if left or text else ""
-    return f'<div class="status {kind}" role="{role}">{words}</div>'
+    return f'<div class="status {kind}" role="{role}"><p>{left}{escape(text)}</p></div>'
 
 
-def results_of(
-    w: Widgets,
-    service: Service,
-    shown: Shown,
-    source: str,
-    own: bool,
-) -> Updates:
+def results_of(w: Widgets, service: Service, shown: Shown, source: str, own: bool) -> Updates:
     """Show a finished run: the stage, with lanes that did not finish, the table, files and link.
 
     `source` is one of `texts.SOURCES`. `own`: the page's address becomes the link.
@@ -215,6 +209,29 @@ def scratch() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="lantern-demo-")
 
 
+def shielded(run: Callable[..., Iterator[Updates]]) -> Callable[..., Iterator[Updates]]:
+    """Make a handler that reports a refusal of `run`, or any fault, as a sentence in `told`."""
+
+    @wraps(run)
+    def handler(service: Service, w: Widgets, told: gr.HTML, *given: Any) -> Iterator[Updates]:
+        yield {w.waits: False}
+        try:
+            if service.state == "loading":
+                yield {told: status_html(texts.LOADING, "busy")}
+            yield from run(service, w, told, *given)
+        except NotDrawn:  # the page has buttons for the things that its sentence names
+            yield {told: status_html(texts.NOT_DRAWN, "refused")}
+        except Refused as error:
+            yield {told: status_html(texts.to_visitor(str(error)), "refused")}
+        except gr.Error:  # the Space's own refusals, such as a spent quota
+            raise
+        except Exception as error:
+            logging.getLogger(__name__).exception("a run of the page failed")
+            yield {told: status_html(texts.internal_error(error), "error")}
+
+    return handler
+
+
 def outcomes(
     service: Service, told: gr.HTML, request: Request
 ) -> Generator[Updates, None, dict[str, Result | MethodFailed]]:
@@ -226,22 +243,3 @@ def outcomes(
                 found[event.method] = event
             yield {told: gr.skip()}  # a run can be stopped only between two answers
     return found
-
-
-def asked(
-    service: Service, told: gr.HTML, make: Callable[[], Made]
-) -> Generator[Updates, None, Made | None]:
-    """Report that the model is being loaded, if it still is, and make requests.
-
-    Return the result, or None after showing a refusal.
-    """
-    try:
-        if service.state == "loading":
-            yield {told: status_html(texts.LOADING, "busy")}
-        return make()
-    except NotDrawn:  # its sentence names what the page has buttons for
-        words = texts.NOT_DRAWN
-    except ValueError as error:
-        words = texts.to_visitor(str(error))
-    yield {told: status_html(words, "refused")}
-    return None

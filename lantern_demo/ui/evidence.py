@@ -67,25 +67,21 @@ class Evidence:
     def trials(self, entry: dict[str, Any]) -> list[list[list[Any]]]:
         """Return the rows of a record's entry by step, without those past the picture's end."""
         found, before, events = [], 0, entry["events"]
-        rows = events["trials"]
+        relaxed, rows = isinstance(self.rule, Lantern), events["trials"]
         for after, tree, counted in zip(events["committed"], events["trees"], rows, strict=True):
             tried = tried_drafts(tree["parents"], tree["path"])
             told = zip(range(before, after), tried, strict=False)
             nodes = [node for _, drafts in told for node in drafts]
             kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
-            numbers = [self._row(row, kept) for row in counted if row[0] in nodes]
+            # Where the exact rule keeps a guess, too, it needs nothing of its look-alikes.
+            numbers = [
+                [node, own, own if relaxed and kept.get(node) == "e" else score, limit]
+                for node, own, score, limit in counted
+                if node in nodes
+            ]
             found.append(numbers if counted else [[node] for node in nodes])
             before = after
         return found
-
-    def _row(self, counted: list[Any], kept: dict[int, str]) -> list[Any]:
-        """Return a guess's row. `kept`: by node, the letters that records have for kept guesses.
-
-        Where the exact rule keeps a guess, too, it needs nothing of its look-alikes.
-        """
-        node, own, score, limit = counted
-        alone = kept.get(node) == "e" and isinstance(self.rule, Lantern)
-        return [node, own, own if alone else score, limit]
 
 
 def most_lent(rule: Rule) -> str:

@@ -19,7 +19,7 @@ from lantern_demo.ui.components import CHOSEN, NO_TABLE, Updates, answer, status
 from lantern_demo.ui.limits import AT_ONCE
 from lantern_demo.ui.recorded import recorded_runs, strip_of
 from lantern_demo.ui.service import Service
-from lantern_demo.ui.twin import Twins, add_twins
+from lantern_demo.ui.twin import RELAXED
 
 # The settings that have fields, two in a row. Links and the API set the others, too.
 FIELDS = ("lantern_k", "lantern_delta", "lanternpp_k", "lanternpp_lambda", "tree", "noise")
@@ -54,16 +54,14 @@ def choose(
     return {
         **filled(form.sentence, info, texts.EXAMPLES[0][0] if prompt is None else prompt),
         form.methods: gr.update(choices=boxes, value=chosen_methods(service, methods)),
-        **_values(form.knobs, form.others, settings or Settings(**info.preset)),
+        **_values(form, settings or Settings(**info.preset)),
     }
 
 
-def _values(knobs: dict[str, Any], others: gr.State, settings: Settings) -> Updates:
+def _values(form: Form, settings: Settings) -> Updates:
     values = settings.as_dict()
-    return {
-        **{knob: values[name] for name, knob in knobs.items()},
-        others: {name: values[name] for name in OTHERS},
-    }
+    shown = {knob: values[name] for name, knob in form.knobs.items()}
+    return {**shown, form.others: {name: values[name] for name in OTHERS}}
 
 
 def usable_methods(service: Service) -> list[Method]:
@@ -98,19 +96,18 @@ def add_settings(service: Service, sentence: Sentence) -> Form:
         with gr.Row():
             knobs |= {name: _knob(name, getattr(defaults, name)) for name in pair}
     others = gr.State({name: getattr(defaults, name) for name in OTHERS})
+    form = Form(sentence, methods, knobs, others, seed)
     told = answer("settings-told")
     with gr.Row():
         for title, paper in ((texts.PAPER, True), (texts.RESET, False)):
             button = gr.Button(title, min_width=120, elem_id="paper" if paper else "reset")
-            filling = partial(preset, service, told, knobs, others, paper)
+            filling = partial(preset, service, form, told, paper)
             button.click(filling, None, [told, others, *knobs.values()], **AT_ONCE)
     gr.HTML(f'<p class="note">{escape(texts.OTHER_SETTINGS)}</p>')
-    return Form(sentence, methods, knobs, others, seed)
+    return form
 
 
-def preset(
-    service: Service, told: gr.HTML, knobs: dict[str, Any], others: gr.State, paper: bool = False
-) -> Updates:
+def preset(service: Service, form: Form, told: gr.HTML, paper: bool) -> Updates:
     """Set the settings to the model's preset, or to the papers' values where they give one.
 
     No k exceeds the model's codebook.
@@ -124,7 +121,7 @@ def preset(
         values |= {"tree": "paper", "noise": "independent", "neighbours": "raw"}
         settings = settings.with_changes(**values)
         words = texts.PAPER_TOLD + ("" if service.on_gpu else f" {texts.PAPER_SLOW}")
-    return {told: status_html(words), **_values(knobs, others, settings)}
+    return {told: status_html(words), **_values(form, settings)}
 
 
 def _knob(name: str, value: Any) -> Any:
@@ -139,14 +136,17 @@ def _knob(name: str, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Tabs:
-    """The components below the stage, but for the settings."""
+class Numbers:
+    """The components of the tab with numbers."""
 
     table: gr.HTML
     repeat: gr.Button
-    told: gr.HTML  # the answer of Repeat
+    repeat_told: gr.HTML
     record: gr.DownloadButton
-    twins: Twins
+    twin_of: gr.Radio
+    twin: gr.Button
+    twin_told: gr.HTML
+    slider: gr.ImageSlider
 
 
 def add_strip() -> tuple[gr.HTML, gr.DownloadButton]:
@@ -160,7 +160,7 @@ def add_strip() -> tuple[gr.HTML, gr.DownloadButton]:
     return runs, sheet
 
 
-def add_numbers() -> Tabs:
+def add_numbers() -> Numbers:
     """Add the table, what draws the run again, and the twin."""
     table = gr.HTML(NO_TABLE, elem_id="table")
     gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
@@ -168,5 +168,19 @@ def add_numbers() -> Tabs:
     with gr.Row():
         repeat = gr.Button(texts.REPEAT, elem_id="repeat", **size)
         record = gr.DownloadButton(texts.DOWNLOAD, elem_id="record", interactive=False, **size)
-    told = answer("repeat-told")
-    return Tabs(table, repeat, told, record, add_twins())
+    repeat_told = answer("repeat-told")
+    gr.HTML(f'<p class="note">{escape(texts.TWIN_NOTE)}</p>')
+    with gr.Row():
+        choices = [(METHODS[name].label, name) for name in RELAXED]
+        twin_of = gr.Radio(choices, value=RELAXED[-1], label=texts.TWIN_LABEL, elem_id="twin-of")
+        twin = gr.Button(texts.TWIN, min_width=140, elem_id="twin")
+    twin_told = answer("twin-told")
+    # while it is empty, Gradio's slider has an ARIA attribute that is not allowed there
+    slider = gr.ImageSlider(
+        label=texts.TWIN_SLIDER,
+        interactive=False,
+        max_height=420,
+        visible=False,
+        elem_id="twin-slider",
+    )
+    return Numbers(table, repeat, repeat_told, record, twin_of, twin, twin_told, slider)

@@ -22,7 +22,7 @@ class Frame:
 
     steps: dict[str, Step]
     tokens: dict[str, list[Token]]
-    ready: str | None = None
+    ready: str = ""
 
 
 class Frames:
@@ -50,7 +50,7 @@ class Frames:
         self._fresh.setdefault(method, []).extend(zip(places, kinds, step.tokens, strict=True))
         self._steps[method] = step
 
-    def take(self, ready: str | None = None) -> Frame:
+    def take(self, ready: str = "") -> Frame:
         """Return the frame that is due."""
         self._due = perf_counter() + FRAME_SECONDS
         frame = Frame(self._steps, self._fresh, ready)

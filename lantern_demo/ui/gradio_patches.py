@@ -31,9 +31,9 @@ CONTENT = GradioMCPServer.postprocess_output_data
 def calm_queue(page: gr.Blocks) -> None:
     """Let the queue of a page do less during timed runs.
 
-    Gradio 6.31 polls its queue a thousand times a second while a request waits, and after every
-    event sums up the latest 10,000 for a monitoring page, which is off here. Both take the
-    interpreter from a timed run. No option sets these three attributes of `Queue`.
+    Gradio 6.31 polls its queue a thousand times a second while a request waits. After every event
+    it sums up the latest 10,000 for a monitoring page, which is off here. Both take the interpreter
+    from a timed run. No option sets these three attributes of `Queue`.
     """
     queue = page._queue
     queue.ANALYTICS_MAX_EVENTS = 1
@@ -44,7 +44,7 @@ def calm_queue(page: gr.Blocks) -> None:
 def waiting(page: gr.Blocks, concurrency_id: str) -> int:
     """Return how many events of a concurrency id wait in the queue of a page.
 
-    Gradio 6.31 tells it in no documented way before an event joins. It reads the `queue` of an
+    Gradio 6.31 has no documented call for it before an event joins. It reads the `queue` of an
     `EventQueue`.
     """
     queues = page._queue.event_queue_per_concurrency_id
@@ -78,23 +78,22 @@ def close_what_is_left() -> None:
     does (CPython issue 118272), and the run would keep the device. It replaces
     `utils.function_wrapper`.
     """
+
+    def closing_wrapper(handler: Callable[..., Any], *about: Any, **more: Any) -> Any:
+        if not inspect.isgeneratorfunction(handler):
+            return WRAPPER(handler, *about, **more)
+
+        @functools.wraps(handler)
+        def wrapper(*arguments: Any, **named: Any) -> Iterator[Any]:
+            def answers() -> Iterator[Any]:
+                yield from running
+
+            with closing(handler(*arguments, **named)) as running:
+                yield from WRAPPER(answers, *about, **more)()
+
+        return wrapper
+
     utils.function_wrapper = closing_wrapper
-
-
-def closing_wrapper(handler: Callable[..., Any], *about: Any, **more: Any) -> Callable[..., Any]:
-    """Wrap a handler as Gradio does. If it is a generator, closing the wrapper closes it too."""
-    if not inspect.isgeneratorfunction(handler):
-        return WRAPPER(handler, *about, **more)
-
-    @functools.wraps(handler)
-    def wrapper(*arguments: Any, **named: Any) -> Iterator[Any]:
-        def answers() -> Iterator[Any]:
-            yield from running
-
-        with closing(handler(*arguments, **named)) as running:
-            yield from WRAPPER(answers, *about, **more)()
-
-    return wrapper
 
 
 def keep_file(block: gr.components.Component, path: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import HTTPException
 from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lantern_demo.ui import texts
@@ -34,10 +35,8 @@ class SmallRequests:
             await self.app(scope, receive, send)
             return
         sentence = texts.TOO_LARGE.format(megabytes=LARGEST_BODY // 2**20)
-        stated = next(
-            (value for name, value in scope["headers"] if name == b"content-length"), b"0"
-        )
-        if not stated.isdigit() or int(stated) > LARGEST_BODY:
+        stated = Headers(scope=scope).get("content-length", "0")
+        if not stated.isdecimal() or int(stated) > LARGEST_BODY:
             refusal = JSONResponse(
                 {"error": sentence, "detail": sentence},
                 status_code=413,

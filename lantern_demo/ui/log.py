@@ -7,29 +7,27 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 
 PROMPTS = "LANTERN_LOG_PROMPTS"  # set to 1 to have prompts in the log
+REMEMBERED = 1000  # warnings
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-class Once(logging.Filter):
-    """Passes each warning once; a run on a public page would repeat it for every visitor."""
+def once() -> Callable[[logging.LogRecord], bool]:
+    """Make a filter that passes each warning once; a public page would repeat it for visitors."""
+    seen: set[tuple[str, str]] = set()
 
-    MOST = 1000  # warnings to remember
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: dict[tuple[str, str], None] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
+    def passes(record: logging.LogRecord) -> bool:
         if record.levelno != logging.WARNING or record.exc_info:
             return True
         key = (record.name, record.getMessage())
-        if key in self._seen:
-            return False
-        if len(self._seen) < self.MOST:
-            self._seen[key] = None
-        return True
+        new = key not in seen
+        if len(seen) < REMEMBERED:
+            seen.add(key)
+        return new
+
+    return passes
 
 
 def set_up() -> None:
@@ -39,7 +37,7 @@ def set_up() -> None:
     """
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(FORMAT))
-    handler.addFilter(Once())
+    handler.addFilter(once())
     for name in ("lantern_demo", "py.warnings"):
         logger = logging.getLogger(name)
         if not logger.handlers:

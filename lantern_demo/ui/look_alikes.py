@@ -6,6 +6,7 @@ are decoded when a visitor looks at the step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from threading import Lock
 from typing import Any, NamedTuple, TypeGuard
@@ -51,73 +52,78 @@ class Looked(NamedTuple):
     cells: list[int]
 
 
-class LookAlikes:
-    """Decodes guesses on request, while nothing runs on the device."""
+def looker(service: Service) -> Callable[[Any], dict[str, Any]]:
+    """Make what decodes guesses on request, while nothing runs on the device."""
+    liked = lru_cache(KEPT)(_likeliest)
+    one = Lock()  # one look at a time: the next one waits for it, but not for a run
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._liked = lru_cache(KEPT)(_likeliest)
-        self._one = Lock()  # one look at a time: the next one waits for it, but not for a run
-
-    def look(self, asked: Any) -> dict[str, Any]:
+    def look(asked: Any) -> dict[str, Any]:
         """Return the pictures of a step's guesses, or {"error": a sentence}.
 
         `asked` is checked here: anybody can send anything.
-
-        "picture": a strip of squares; "tree": the square of each node, None past the picture's end;
-        "liked": for each of `cells` [[token, probability, square]], the likeliest first.
         """
         try:
-            step = self._checked(asked)
+            step = _checked(service, asked)
             if on_zero_gpu():
                 raise ValueError(texts.NO_LOOK_HERE)
-            if not self._one.acquire(timeout=PATIENCE):
-                return {"error": texts.LOOK_LATER}
+            if not one.acquire(timeout=PATIENCE):
+                raise ValueError(texts.LOOK_LATER)
             try:
-                found = self._service.at_once(self._decoded, step)
+                found = service.at_once(_decoded, step, liked)
             finally:
-                self._one.release()
+                one.release()
+            if found is None:
+                raise ValueError(texts.LOOK_LATER)
         except ValueError as error:
             return {"error": texts.to_visitor(str(error))}
-        return {"error": texts.LOOK_LATER} if found is None else found
+        return found
 
-    def _checked(self, asked: Any) -> Looked:
-        if not isinstance(asked, dict):
-            raise ValueError("the step must be an object")
-        pipe = self._service.pipe_of(asked.get("model"))
-        if pipe is None:
-            raise ValueError(texts.LOOK_NOT_LOADED)
-        codes, places = len(pipe.networks.tokenizer.codebook), pipe.info.tokens
-        tokens, cells = asked.get("tokens"), asked.get("cells")
-        if not _ids(tokens, codes) or len(tokens) != places or not _ids(cells, places):
-            raise ValueError("the step must have the tokens of a picture, and some of its cells")
-        given = asked.get("settings")
-        if not isinstance(given, dict) or not set(given) <= set(Settings().as_dict()):
-            raise ValueError("settings must be a run's settings")
-        tree = _tree(asked.get("tree"), codes, places)
-        settings, prompt = Settings(**given), pipe.check_prompt(asked.get("prompt"))
-        return Looked(pipe, settings, prompt, tokens, tree, cells[:CELLS])
+    return look
 
-    def _decoded(self, step: Looked) -> dict[str, Any]:
-        pipe, places = step.pipe, len(step.tokens)
-        liked: list[list[tuple[int, float]]] = []
-        if step.cells:
-            with torch.inference_mode():
-                sampling = step.settings.sampling()
-                by_cell = self._liked(pipe, step.prompt, sampling, tuple(step.tokens))
-            liked = [by_cell[cell] for cell in step.cells]
-        wanted = [
-            Node(cell, {cell: token})
-            for cell, tokens in zip(step.cells, liked, strict=True)
-            for token, _ in tokens
-        ]
-        inside = [node for node in step.tree if node.cell < places]
-        square = iter(range(len(inside) + len(wanted)))
-        return {
-            "picture": webp_address(_strip(pipe, step.tokens, inside + wanted)),
-            "tree": [next(square) if node.cell < places else None for node in step.tree],
-            "liked": [[[token, p, next(square)] for token, p in tokens] for tokens in liked],
-        }
+
+def _checked(service: Service, asked: Any) -> Looked:
+    if not isinstance(asked, dict):
+        raise ValueError("the step must be an object")
+    pipe = service.pipe_of(asked.get("model"))
+    if pipe is None:
+        raise ValueError(texts.LOOK_NOT_LOADED)
+    codes, places = len(pipe.networks.tokenizer.codebook), pipe.info.tokens
+    tokens, cells = asked.get("tokens"), asked.get("cells")
+    if not _ids(tokens, codes) or len(tokens) != places or not _ids(cells, places):
+        raise ValueError("the step must have the tokens of a picture, and some of its cells")
+    given = asked.get("settings")
+    if not isinstance(given, dict) or not set(given) <= set(Settings().as_dict()):
+        raise ValueError("settings must be a run's settings")
+    tree = _tree(asked.get("tree"), codes, places)
+    settings, prompt = Settings(**given), pipe.check_prompt(asked.get("prompt"))
+    return Looked(pipe, settings, prompt, tokens, tree, cells[:CELLS])
+
+
+def _decoded(step: Looked, likeliest: Callable[..., Any]) -> dict[str, Any]:
+    """Return the pictures of a step's guesses.
+
+    "picture": a strip of squares; "tree": the square of each node, None past the picture's end;
+    "liked": for each of `cells` [[token, probability, square]], the likeliest first.
+    """
+    pipe, places = step.pipe, len(step.tokens)
+    liked: list[list[tuple[int, float]]] = []
+    if step.cells:
+        with torch.inference_mode():
+            sampling = step.settings.sampling()
+            by_cell = likeliest(pipe, step.prompt, sampling, tuple(step.tokens))
+        liked = [by_cell[cell] for cell in step.cells]
+    inside = [node for node in step.tree if node.cell < places]
+    wanted = [
+        Node(cell, {cell: token})
+        for cell, tokens in zip(step.cells, liked, strict=True)
+        for token, _ in tokens
+    ]
+    square = iter(range(len(inside) + len(wanted)))
+    return {
+        "picture": webp_address(_strip(pipe, step.tokens, inside + wanted)),
+        "tree": [next(square) if node.cell < places else None for node in step.tree],
+        "liked": [[[token, p, next(square)] for token, p in tokens] for tokens in liked],
+    }
 
 
 def _likeliest(

@@ -18,7 +18,7 @@ from lantern_demo.disk_cache import root
 from lantern_demo.ui import log, texts
 from lantern_demo.ui.api import add_endpoints
 from lantern_demo.ui.ask import add_sentence, wire_prompt
-from lantern_demo.ui.compare import begin, draw, failed, repeat, settle, stop
+from lantern_demo.ui.compare import begin, draw, failed, repeat, settle
 from lantern_demo.ui.components import (
     CHOSEN,
     FIRST_STYLES,
@@ -32,7 +32,7 @@ from lantern_demo.ui.components import (
     shared_scripts,
     status_html,
 )
-from lantern_demo.ui.form import Form, Tabs, add_numbers, add_settings, add_strip, choose
+from lantern_demo.ui.form import Form, Numbers, add_numbers, add_settings, add_strip, choose
 from lantern_demo.ui.gradio_patches import (
     answer_language_models,
     calm_queue,
@@ -41,7 +41,7 @@ from lantern_demo.ui.gradio_patches import (
     waiting,
 )
 from lantern_demo.ui.limits import AT_ONCE, ON_DEVICE, QUIET, SESSIONS, WAITING, SmallRequests
-from lantern_demo.ui.look_alikes import LookAlikes
+from lantern_demo.ui.look_alikes import looker
 from lantern_demo.ui.recorded import Recorded, recorded_runs
 from lantern_demo.ui.restore import first_view, from_link, show_first, show_run
 from lantern_demo.ui.routes import call_faults, routes
@@ -114,18 +114,13 @@ def build(
         status = answer("status", status_html(words))
         offers = gr.HTML("", js_on_load=CHOSEN, elem_id="offers")
         arriving = gr.HTML("", elem_id="arriving")
-        alikes = LookAlikes(service)
-
-        def look(asked: Any) -> dict[str, Any]:  # no method: Gradio sets attributes on it
-            return alikes.look(asked)
-
         stage = add_stage(first)
         runs, sheet = add_strip()
         with gr.Tabs(elem_id="tabs") as below:
             with gr.Tab(texts.HOW_TAB, elem_id="how"):
-                add_panel(look)
+                add_panel(looker(service))
             with gr.Tab(texts.NUMBERS_TAB):
-                tabs = add_numbers()
+                numbers = add_numbers()
             with gr.Tab(texts.SETTINGS, id="settings", elem_id="settings"):
                 form = add_settings(service, sentence)
         go = gr.Textbox(visible=False)
@@ -134,10 +129,12 @@ def build(
             form.seed,
             draw_button,
             stop_button,
-            (sentence.surprise, tabs.repeat, tabs.twins.start),
+            sentence.surprise,
+            numbers.repeat,
+            numbers.twin,
             stage,
-            tabs.table,
-            tabs.record,
+            numbers.table,
+            numbers.record,
             sheet,
             runs,
             offers,
@@ -146,7 +143,7 @@ def build(
         settings_button.click(None, None, below, js=TO_THE_SETTINGS, **QUIET)
         wire_prompt(service, sentence, offers)
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
-        _wire_runs(service, queued, w, form, tabs)
+        _wire_runs(service, queued, w, form, numbers)
         _wire_arrival(page, service, w, form, arriving)
         add_endpoints(service)
     # Without `api_open=False` a client could bypass the queue.
@@ -239,16 +236,15 @@ def theme() -> gr.themes.Base:
 
 
 def _wire_runs(
-    service: Service, queued: Callable[[], int], w: Widgets, form: Form, tabs: Tabs
+    service: Service, queued: Callable[[], int], w: Widgets, form: Form, numbers: Numbers
 ) -> None:
     """Wire Draw, Repeat, the twin and Stop."""
-    s, knobs = form.sentence, list(form.knobs.values())
     started = []
 
     def wire(
         triggers: list[Any],
         run: Any,
-        inputs: list[Any],
+        inputs: Any,
         outputs: list[Any],
         end: Any,
         told: gr.HTML,
@@ -264,7 +260,7 @@ def _wire_runs(
         running = pressed.then(
             run,
             inputs,
-            list(dict.fromkeys([told, w.waits, *outputs])),
+            {told, w.waits, *outputs},
             trigger_mode="once",
             # Gradio's page counts time, for every answer, on what shows an event's progress.
             show_progress_on=w.draw,
@@ -272,8 +268,7 @@ def _wire_runs(
             **ON_DEVICE,
         )
         pressed.then(None, js=KEEP_FOCUS, **QUIET)
-        changed = list(dict.fromkeys([told, w.waits, *w.all()]))
-        about = [w.shown, w.visited]
+        changed, about = {told, *w.all()}, [w.shown, w.visited]
         # `then` also follows Stop, but not a refusal by the full queue.
         ended = running.then(end, about, changed, **AT_ONCE)
         ended.then(None, js=KEEP_FOCUS, **QUIET)
@@ -283,20 +278,20 @@ def _wire_runs(
     def idle(shown: Shown, visited: list[Recorded]) -> Updates:
         return w.busy(False)
 
-    end = partial(settle, service, w)
-    about = [form.methods, form.seed, w.result, form.others, *s.asked(), *knobs]
-    triggers = [w.draw.click, s.prompt.submit]
-    outputs = [*w.of_a_frame(), w.offers]
-    wire(triggers, partial(draw, service, w, form), about, outputs, end, w.status)
-    repeating = partial(repeat, service, w, tabs.told)
-    wire([tabs.repeat.click], repeating, [w.result], [w.table], idle, tabs.told)
-    t = tabs.twins
-    twin = partial(compare_twins, service, w, t)
-    wire([t.start.click], twin, [t.method, w.result], [t.told, t.slider], idle, t.told)
+    s = form.sentence
+    triggers, outputs = [w.draw.click, s.prompt.submit], [*w.of_a_frame(), w.offers]
+    drawing, end = partial(draw, service, w, w.status, form), partial(settle, service, w)
+    wire(triggers, drawing, {*form.all(), w.result}, outputs, end, w.status)
+    repeat_told, twin_told, slider = numbers.repeat_told, numbers.twin_told, numbers.slider
+    repeating = partial(repeat, service, w, repeat_told)
+    wire([w.repeat.click], repeating, [w.result], [w.table], idle, repeat_told)
+    comparing = partial(compare_twins, service, w, twin_told, slider)
+    wire([w.twin.click], comparing, [numbers.twin_of, w.result], [slider], idle, twin_told)
     # Words about a run vanish when another one begins.
-    gone = {tabs.told: "", t.told: "", t.slider: gr.update(visible=False)}
+    gone = {repeat_told: "", twin_told: "", slider: gr.update(visible=False)}
     w.draw.click(lambda: gone, None, list(gone), **AT_ONCE)
-    w.stop.click(partial(stop, w), None, [w.status, w.waits], cancels=started, **AT_ONCE)
+    stopped = {w.status: status_html(texts.STOPPED), w.waits: False}
+    w.stop.click(lambda: stopped, None, list(stopped), cancels=started, **AT_ONCE)
 
 
 def _wire_arrival(
@@ -305,7 +300,7 @@ def _wire_arrival(
     """Wire the strip of runs, and the first view: a link's run or a recording, and the progress of
     the model.
     """
-    outputs = list(dict.fromkeys([*w.all(), *form.all()]))
+    outputs = {*w.all(), *form.all()}
 
     def picked(shown: Shown, visited: list[Recorded], event: gr.SelectData) -> Updates:
         return show_run(service, w, form, shown, visited, event.index)

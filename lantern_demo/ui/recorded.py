@@ -34,31 +34,18 @@ def recorded_runs() -> tuple[Recorded, ...]:
 
     Raise ValueError where git left a pointer instead of a file.
     """
-    files = sorted(FOLDER.glob("*.json.gz"))
-    for path in files:
+    found = []
+    for path in sorted(FOLDER.glob("*.json.gz")):
         check_fetched(path)
-    return tuple(unpack(path.read_bytes()) for path in files)
+        found.append(Recorded(**json.loads(gzip.decompress(path.read_bytes()))))
+    return tuple(found)
 
 
 def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image]) -> None:
-    """Write an example."""
+    """Write an example. The bytes depend only on the run: gzip's own date is left out."""
     addresses = {name: picture_address(image) for name, image in pictures.items()}
-    path.write_bytes(pack(record, addresses))
-
-
-def pack(record: dict[str, Any], pictures: dict[str, str]) -> bytes:
-    """Return a run as a file holds it.
-
-    The bytes depend only on the run: gzip's own date is left out.
-    """
-    whole = {"record": record, "pictures": pictures}
-    return gzip.compress(json.dumps(whole, separators=(",", ":")).encode(), 9, mtime=0)
-
-
-def unpack(data: bytes) -> Recorded:
-    """Return a run that `pack` packed."""
-    whole = json.loads(gzip.decompress(data))
-    return Recorded(whole["record"], whole["pictures"])
+    text = json.dumps({"record": record, "pictures": addresses}, separators=(",", ":"))
+    path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
 def strip_of(runs: Iterable[Recorded]) -> str:

@@ -39,12 +39,14 @@ def show_run(
     """
     if shown.running:
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
-    runs = [*visited, *recorded_runs()]
-    source = "kept" if index < len(visited) else "recorded"
-    return {
-        **_presented(service, w, runs[index], source, True),
-        **_filled(service, form, runs[index].record),
-    }
+    run = [*visited, *recorded_runs()][index]
+    updates = _presented(service, w, run, "kept" if index < len(visited) else "recorded", True)
+    record = run.record
+    if record["model"]["id"] == service.info.id:
+        settings = Settings(**record["settings"])
+        updates |= choose(service, form, record["prompt"], record["order"], settings)
+        updates[form.seed] = settings.seed
+    return updates
 
 
 def first_view() -> tuple[dict[str, Any], str]:
@@ -80,7 +82,7 @@ def from_link(
     """Show the recorded run that a link requests, or have another drawn; None for no request.
 
     After a reload nothing is drawn: the visitor hears that a run that went on was stopped. Nor is
-    it for a link with a wrong value, which is named. What else it has is filled in.
+    it for a link with a wrong value, which is named; its other values are filled in.
     """
     info = service.info
     asked, wrong = _readable(parameters, info)
@@ -96,7 +98,7 @@ def from_link(
     try:
         completed(info, asked.prompt or USUAL)
         drawn = go
-    except NotDrawn:  # Draw says so
+    except NotDrawn:  # Draw will refuse it
         drawn = False
     lanes = not_drawn(chosen_methods(service, asked.methods), info.tokens)
     return {
@@ -109,7 +111,7 @@ def from_link(
 
 
 def _readable(parameters: Mapping[str, str], info: ModelInfo) -> tuple[link.Asked | None, str]:
-    """Return what a link requests, and a sentence about a wrong value. All such are left out."""
+    """Return the run that a link requests without its wrong values, and a sentence about one."""
     try:
         return link.read(parameters, info), ""
     except ValueError as error:
@@ -142,12 +144,3 @@ def _presented(
     now = Shown({}, run.record, run.pictures)
     words = status_html(texts.of_run(texts.SOURCES[source], run.record))
     return {**results_of(w, service, now, source, own), w.status: words}
-
-
-def _filled(service: Service, form: Form, record: dict[str, Any]) -> Updates:
-    """Return the form's updates for a recorded run; none if its model is not the page's."""
-    if record["model"]["id"] != service.info.id:
-        return {}
-    settings = Settings(**record["settings"])
-    filled = choose(service, form, record["prompt"], record["order"], settings)
-    return {form.seed: settings.seed, **filled}

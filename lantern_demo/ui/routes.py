@@ -46,7 +46,7 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
         return Response(colours, media_type="application/octet-stream", headers=FOR_AN_HOUR)
 
     def panel(_: Request) -> Response:
-        """Answer with the scripts of the panel that tells a step."""
+        """Answer with the scripts of the panel that explains a step."""
         return Response(page.lantern_panel, media_type="text/javascript")
 
     return [

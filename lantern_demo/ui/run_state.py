@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lantern_demo.decoding.loop import Step
@@ -14,7 +14,7 @@ from lantern_demo.ui.frames import Token
 Phase = Literal["asked", "waiting", "drawing", "done", "failed", "stopped"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Lane:
     """The state of a lane. `entry` is the method's part of the run record once it has finished."""
 
@@ -27,34 +27,22 @@ class Lane:
     entry: dict[str, Any] | None = None
     message: str = ""  # why it failed
 
+    @classmethod
+    def done(cls, entry: dict[str, Any]) -> Lane:
+        """Return the lane of a method that has finished."""
+        total, steps, seconds = entry["tokens"], entry["steps"], entry["decode_seconds"]
+        return cls(entry["method"], "done", total, total, steps, seconds, entry)
+
     @property
     def running(self) -> bool:
         return self.phase in ("waiting", "drawing")
 
-    def at(self, step: Step) -> Lane:
-        return replace(
-            self,
-            phase="drawing",
-            committed=step.committed,
-            steps=step.index,
-            seconds=step.seconds,
-        )
+    def at(self, step: Step) -> None:
+        self.phase = "drawing"
+        self.committed, self.steps, self.seconds = step.committed, step.index, step.seconds
 
-    def finished(self, entry: dict[str, Any]) -> Lane:
-        return replace(
-            self,
-            phase="done",
-            committed=entry["tokens"],
-            steps=entry["steps"],
-            seconds=entry["decode_seconds"],
-            entry=entry,
-        )
-
-    def failed(self, message: str) -> Lane:
-        return replace(self, phase="failed", message=message)
-
-    def stopped(self) -> Lane:
-        return replace(self, phase="stopped") if self.running else self
+    def failed(self, message: str) -> None:
+        self.phase, self.message = "failed", message
 
 
 @dataclass
@@ -80,3 +68,9 @@ class Shown:
     @property
     def running(self) -> bool:
         return not self.settled and any(lane.running for lane in self.lanes.values())
+
+    def stop(self) -> None:
+        """Mark the lanes that are not done as stopped."""
+        for lane in self.lanes.values():
+            if lane.running:
+                lane.phase = "stopped"

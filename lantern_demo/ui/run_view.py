@@ -15,6 +15,7 @@ from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.runs.record import summary_of
 from lantern_demo.settings.knobs import KNOBS, short_name
 from lantern_demo.settings.settings import Settings, choice_of, describe_drafts
 from lantern_demo.ui import texts
@@ -27,6 +28,8 @@ PALETTE = ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#c
 COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
 
+# settings that a lane shows where they are not the preset's, and their names there
+SAMPLING = {"temperature": "temperature", "cfg_scale": "guidance"}
 LARGEST = 512  # pixels a side of a picture that travels with the results
 
 
@@ -48,8 +51,10 @@ def lane_view(
         message = texts.stopped_at(lane.committed, lane.total)
     if lane.entry is not None and settings is not None:
         ran = describe_run(lane.entry, settings)
-        for name, value in changed_sampling(settings, preset or settings).items():
-            ran += f", {name} {value:g}"
+        for name, told in SAMPLING.items():
+            value = getattr(settings, name)
+            if value != getattr(preset or settings, name):
+                ran += f", {told} {value:g}"
     return {
         "id": lane.method,
         "name": stem(lane.method),
@@ -108,7 +113,7 @@ def results_view(
     settings, preset = Settings(**record["settings"]), preset or preset_of(record["model"]["id"])
     vanilla = record["methods"].get("vanilla")
     lanes = [
-        lane_view(Lane(name, "done", entry["tokens"]).finished(entry), settings, preset)
+        lane_view(Lane.done(entry), settings, preset)
         | _result(name, entry, settings, pictures.get(name), vanilla)
         for name, entry in record["methods"].items()
     ]
@@ -126,16 +131,6 @@ def results_view(
 def preset_of(model: str) -> Settings:
     """Return the preset of a model that is known by its id, else the usual settings."""
     return Settings(**REGISTRY[model].preset) if model in REGISTRY else Settings()
-
-
-def changed_sampling(settings: Settings, preset: Settings) -> dict[str, float]:
-    """Return temperature and guidance by their names, where they are not the preset's."""
-    names = {"temperature": "temperature", "cfg_scale": "guidance"}
-    return {
-        name: getattr(settings, setting)
-        for setting, name in names.items()
-        if getattr(settings, setting) != getattr(preset, setting)
-    }
 
 
 def _result(
@@ -210,22 +205,23 @@ def _parts(entry: dict[str, Any]) -> list[float]:
 
 def _row(entry: dict[str, Any], settings: Settings, races: list[dict[str, Any]]) -> list[Any]:
     name = entry["method"]
-    seconds = median(race[name]["decode_seconds"] for race in races)
+    seconds = [{own["method"]: own["decode_seconds"] for own in race.values()} for race in races]
+    summary = summary_of(seconds)[name]
+    spread = summary["speedup"]
     parts = [median(part) for part in zip(*(_parts(race[name]) for race in races), strict=True)]
     raced = [(race[name], race["vanilla"]) for race in races if "vanilla" in race]
     gain, cost = texts.NOT_YET, ""
     if raced:
-        gains = [own["speedup"] for own, _ in raced]
-        gain = texts.times(median(gains))
-        if len(races) > 1 and name != "vanilla":
-            gain += f" ({min(gains):.2f}\u2013{max(gains):.2f})"
+        gain = texts.times(spread["median"] if spread else 1.0)  # vanilla's own has no spread
+        if spread and len(races) > 1:
+            gain += f" ({spread['lowest']:.2f}\u2013{spread['highest']:.2f})"
         costs = (sum(_parts(own)) / sum(_parts(vanilla)) for own, vanilla in raced)
         cost = f" (c {median(costs):.2f})"
     values = [f"{knob} {value:g}" for knob, value in rule_values(entry, settings).items()]
     return [
         LABELS[name],
         f"{entry['steps']} ({entry['mean_accepted_length']:.2f})",
-        f"{seconds:.2f}",
+        f"{median(summary['decode_seconds']):.2f}",
         gain,
         texts.changed_of(entry),
         " + ".join(f"{part:.2f}" for part in parts) + cost,

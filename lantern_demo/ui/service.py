@@ -25,6 +25,7 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.checkpoints import files_folder, no_drafter
 from lantern_demo.models.device import pick_device, pick_threads, unused_gpu
+from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.load import info_of, load
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import Request
@@ -47,6 +48,10 @@ Answer = TypeVar("Answer")
 Item = Frame | Result | MethodFailed  # of a comparison
 
 _LOG = logging.getLogger(__name__)
+
+
+class Refused(ValueError):
+    """A request that is not allowed. Its sentence begins with the name of the parameter."""
 
 
 class Service:
@@ -166,17 +171,18 @@ class Service:
     ) -> Request:
         """Check a comparison's values; None stands for the default.
 
-        `model` is that of a record. Raise ValueError with a sentence for a value that is not
-        allowed, and for another model than this one.
+        `model` is that of a record. Raise Refused for a value that is not allowed, for another
+        model than this one, and where the model could not be loaded; raise NotDrawn for a prompt
+        that it cannot draw.
         """
-        if model is not None:
-            self.info.check_id(model)
-        return self.wait().request(
-            prompt,
-            methods,
-            trees,
-            **{name: value for name, value in knobs.items() if value is not None},
-        )
+        given = {name: value for name, value in knobs.items() if value is not None}
+        try:
+            self.info.check_id(self.info.id if model is None else model)
+            return self.wait().request(prompt, methods, trees, **given)
+        except NotDrawn:
+            raise
+        except ValueError as error:
+            raise Refused(str(error)) from None
 
     def frames(self, request: Request) -> Generator[Item, None, None]:
         """Race the methods, one caller after the other.
@@ -254,7 +260,7 @@ class Service:
                     yield event
                     continue
                 if frames.due:
-                    yield frames.take(method if event is None else None)
+                    yield frames.take(method if event is None else "")
 
     def _lease(self, request: Request) -> int:
         """Return the seconds of a shared GPU to request.

@@ -1,7 +1,4 @@
-"""Every text of the page and of the API's documentation.
-
-`evidence` says when a rule keeps a guess.
-"""
+"""Every text of the page and of the API's documentation, except those of `evidence`."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ PAPERS = {
     "LANTERN paper": "https://arxiv.org/abs/2410.03355",
     "LANTERN++ paper": "https://arxiv.org/abs/2502.06352",
 }
-# by the name of a link, its place in a Space's repository
+# by the name of a link, its path in a Space's repository
 OF_A_SPACE = {"Code": "tree/main", "Docs": "blob/main/README.md"}
 
 TABLE_NOTE = (
@@ -136,7 +133,7 @@ NOTHING_TO_REPEAT = "There is nothing to run again yet."
 LOADING = "Loading the model. Runs begin when it is loaded; no time includes this."
 RACING = "Live on this machine."
 STOPPED_RACE = "Only a part of this race was drawn."
-# What is shown: a run drawn just now, one drawn before in this visit, or an example.
+# On the stage: a run drawn just now, one drawn before in this visit, or an example.
 SOURCES = {
     "live": "Drawn just now on {device}, with seed {seed}: {prompt}.",
     "kept": "Drawn in this visit on {device}, with seed {seed}: {prompt}.",
@@ -165,8 +162,8 @@ NOT_SAVED = "the picture of {method} could not be saved: the disk is full; free 
 REFUSED_LINK = "The link has a value that is not allowed: {why}"
 SHEET_FACTS = "seed {seed}  \u00b7  {model}  \u00b7  {device}  \u00b7  {date}"
 
-# The texts of the panel that tells a step, which are sent with its scripts. In a list the first is
-# of one, the second of several.
+# The texts of the panel "How it works", which are sent with its scripts. Of a counted thing a list
+# has the words for one, and for several.
 PANEL: dict[str, Any] = {
     "panel": "How a step works",
     "hint": "Press a piece of any picture: the step that drew it is told here.",
@@ -225,15 +222,13 @@ WEB: dict[str, Any] = {
         "arrived": "{method} is done in ",
         "behind": ". Vanilla: {committed} of {total}.",
     },
-    "oneStep": "1 step",
-    "someSteps": "{steps} steps",
+    "steps": ["1 step", "{count} steps"],
     "faster": "{times} faster",
     "slower": "{times} slower",
     "asFast": "as fast",
     "here": " here",
     "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"],
-    "onePiece": "1 piece",
-    "painted": "{committed} pieces",
+    "pieces": ["1 piece", "{count} pieces"],
     "soFar": "of {total}, {steps} so far",
     "pills": {
         "vanilla": "the reference",
@@ -312,13 +307,13 @@ def to_visitor(message: str) -> str:
 
 
 def without_drafter(reason: str) -> str:
-    """Name the methods that need a drafter, and why there is none."""
+    """Name the methods that need a drafter, and why the model has none."""
     labels = [method.label for method in METHODS.values() if method.needs_drafter]
     return f"Not available: {', '.join(labels)}. The reason: {reason}."
 
 
 def waits(ahead: int, seconds: float) -> str:
-    """Tell a run's place in the queue when it was asked for: nothing counts it down.
+    """Return how many runs were ahead of a run when it joined the queue; nothing counts it down.
 
     `seconds`: how long another takes; 0: not known.
     """
@@ -371,7 +366,7 @@ def load_failed(model: str, error: BaseException) -> str:
 
 
 def other_tokens(label: str, tokens: list[int], expected: list[int]) -> str:
-    """Tell from which piece on a run differs from another one."""
+    """Return from which piece on a run differs from another one."""
     first = next(i for i, (a, b) in enumerate(zip(tokens, expected, strict=True)) if a != b)
     return f"{label}: other pieces, from piece {first + 1} on."
 

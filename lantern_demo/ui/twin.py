@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from html import escape
 from math import isqrt
 from typing import Any
 
@@ -12,70 +10,34 @@ import gradio as gr
 from PIL import Image, ImageDraw
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import twin_settings
 from lantern_demo.runs.result import MethodFailed
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Updates, Widgets, answer, asked, outcomes, status_html
+from lantern_demo.ui.components import Updates, Widgets, outcomes, shielded, status_html
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import picture_of
-from lantern_demo.ui.service import Service
+from lantern_demo.ui.service import Refused, Service
 
 RELAXED = [method.id for method in METHODS.values() if not method.lossless]
 ORANGE = "#f0a500"
 
 
-@dataclass(frozen=True)
-class Twins:
-    """The components of the comparison."""
-
-    method: gr.Radio
-    start: gr.Button
-    told: gr.HTML
-    slider: gr.ImageSlider
-
-
-def add_twins() -> Twins:
-    gr.HTML(f'<p class="note">{escape(texts.TWIN_NOTE)}</p>')
-    with gr.Row():
-        choices = [(METHODS[name].label, name) for name in RELAXED]
-        method = gr.Radio(choices, value=RELAXED[-1], label=texts.TWIN_LABEL, elem_id="twin-of")
-        start = gr.Button(texts.TWIN, min_width=140, elem_id="twin")
-    told = answer("twin-told")
-    # while it is empty, Gradio's slider has an ARIA attribute that is not allowed there
-    slider = gr.ImageSlider(
-        label=texts.TWIN_SLIDER,
-        interactive=False,
-        max_height=420,
-        visible=False,
-        elem_id="twin-slider",
-    )
-    return Twins(method, start, told, slider)
-
-
+@shielded
 def compare_twins(
-    service: Service, w: Widgets, t: Twins, method: Any, shown: Shown
+    service: Service, w: Widgets, told: gr.HTML, slider: gr.ImageSlider, method: Any, shown: Shown
 ) -> Iterator[Updates]:
     """Draw the twin of a method of the shown run, and show both pictures."""
-    yield {w.waits: False}
     record = shown.record
     if record is None or method not in record["methods"] or method not in RELAXED:
-        yield {t.told: status_html(texts.NO_TWIN, "error")}
-        return
-    yield {t.told: status_html(texts.TWIN_BUSY, "busy")}
-    model = record["model"]["id"]
+        raise Refused(texts.NO_TWIN)
     settings, trees = twin_settings(record, method)
-
-    def make() -> Request:
-        return service.request(record["prompt"], [method], settings, trees, model)
-
-    request = yield from asked(service, t.told, make)
-    if request is None:
-        return
-    found = yield from outcomes(service, t.told, request)
+    model = record["model"]["id"]
+    request = service.request(record["prompt"], [method], settings, trees, model)
+    yield {told: status_html(texts.TWIN_BUSY, "busy")}
+    found = yield from outcomes(service, told, request)
     twin = found[method]
     if isinstance(twin, MethodFailed):
-        yield {t.told: status_html(twin.message, "error")}
+        yield {told: status_html(twin.message, "error")}
         return
     own, grid = picture_of(shown.pictures[method]), isqrt(len(twin.tokens))
     entry = record["methods"][method]
@@ -84,8 +46,8 @@ def compare_twins(
     facts |= {"steps": entry["steps"], "twin": twin.steps}
     pictures = twin.image.resize(own.size), outlined(own, alike, grid)
     yield {
-        t.told: status_html(texts.TWIN_TOLD.format(**facts)),
-        t.slider: gr.update(value=pictures, visible=True),
+        told: status_html(texts.TWIN_TOLD.format(**facts)),
+        slider: gr.update(value=pictures, visible=True),
     }
 
 

@@ -3,9 +3,8 @@
 const REPLAY_SECONDS = 5; // what a replay takes
 const AHEAD = 1.1; // how much faster than the leader another lane must be to lead
 
-const counted = (steps) => say(steps === 1 ? WORDS.oneStep : WORDS.someSteps, { steps });
-const last = (list) => list[list.length - 1];
-const took = ({ milliseconds }) => last(milliseconds);
+const counted = (steps) => counting(steps, WORDS.steps);
+const took = ({ milliseconds }) => milliseconds.at(-1);
 const sooner = (a, b) => Number(a.toFixed(2)) < Number(b.toFixed(2)); // seconds, as they are shown
 
 /** How many times as fast a lane is as vanilla on this machine; null without vanilla. */

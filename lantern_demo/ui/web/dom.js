@@ -21,6 +21,17 @@ function say(sentence, values) {
   return sentence.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 }
 
+/** The picture of an address, once it can be drawn. */
+async function imageAt(address) {
+  const image = new Image();
+  image.src = address;
+  await image.decode();
+  return image;
+}
+
+/** "1 guess", "3 guesses": words are [of one, of several]. */
+const counting = (count, [one, several]) => say(count === 1 ? one : several, { count });
+
 const seconds = (milliseconds) => `${(milliseconds / 1000).toFixed(2)}\u00a0s`;
 /** A probability with as many digits as say something. */
 const mass = (p) => (p === 0 ? "0" : p < 0.1 ? String(Number(p.toPrecision(2))) : p.toFixed(3));

@@ -37,6 +37,9 @@ const stepAt = ({ milliseconds }, now) => countUpTo(milliseconds, now) - 1;
 /** How many tokens were there then. */
 const tokensAt = (lane, now) => lane.committed[stepAt(lane, now)] ?? 0;
 
+/** The corner of a cell of a picture. */
+const cellCorner = (at, grid, cell) => [(at % grid) * cell, Math.floor(at / grid) * cell];
+
 /** The cell of a picture that an event points at. */
 function cellAt(canvas, grid, event) {
   const box = canvas.getBoundingClientRect();
@@ -44,7 +47,9 @@ function cellAt(canvas, grid, event) {
   return at(event.clientY - box.top, box.height) * grid + at(event.clientX - box.left, box.width);
 }
 
-function drawMark(g, kind, x, y, cell) {
+/** Mark a cell with how its token was accepted. */
+function drawMark(g, kind, corner, cell) {
+  const [x, y] = corner.map((at) => at + cell / 2);
   const unit = cell * 0.24;
   g.lineWidth = Math.max(1, cell * 0.06);
   g.beginPath();
@@ -85,22 +90,17 @@ function paint(canvas, lane, count, grid, options) {
   if (!size) return;
   const g = canvas.getContext("2d");
   const cell = size / grid;
-  const box = (token, draw) => draw((token % grid) * cell, Math.floor(token / grid) * cell);
-  const there = Array.from({ length: count }, (_, token) => token);
+  const corner = (token) => cellCorner(token, grid, cell);
   g.clearRect(0, 0, size, size);
   if (lane.image) g.drawImage(lane.image, 0, 0, size, size);
   else {
     g.fillStyle = "#8a94a3";
     g.fillRect(0, 0, size, size);
   }
-  const marked = there.filter((token) => token >= (options.fresh ?? count));
-  if (marked.length) {
-    // On a small picture the model's own tokens go without their dots, or there would be nothing but dots.
-    const kinds = canvas.clientWidth / grid < 14 ? "er" : "ert";
-    for (const token of marked)
-      if (kinds.includes(lane.kinds[token]))
-        box(token, (x, y) => drawMark(g, lane.kinds[token], x + cell / 2, y + cell / 2, cell));
-  }
+  // On a small picture the model's own tokens go without their dots, or there would be nothing but dots.
+  const kinds = canvas.clientWidth / grid < 14 ? "er" : "ert";
+  for (let token = options.fresh ?? count; token < count; token++)
+    if (kinds.includes(lane.kinds[token])) drawMark(g, lane.kinds[token], corner(token), cell);
   if (count < grid * grid) {
     // One path for what is covered, or seams of the picture would show between the cells. What is missing of a row is its end.
     g.fillStyle = options.cover;
@@ -115,11 +115,12 @@ function paint(canvas, lane, count, grid, options) {
     const since = lane.committed[Math.max(0, countUpTo(lane.committed, count - 1) - 1)] || 0;
     g.strokeStyle = lane.colour;
     g.lineWidth = Math.max(2, cell * 0.14);
-    for (const token of there)
-      if (token >= Math.min(since, count - 1))
-        box(token, (x, y) => g.strokeRect(x + 1, y + 1, cell - 2, cell - 2));
+    for (let token = Math.min(since, count - 1); token >= 0 && token < count; token++) {
+      const [x, y] = corner(token);
+      g.strokeRect(x + 1, y + 1, cell - 2, cell - 2);
+    }
   }
-  if (options.cell >= 0) box(options.cell, (x, y) => lightCell(g, x, y, cell));
+  if (options.cell >= 0) lightCell(g, ...corner(options.cell), cell);
 }
 
 /** Give a cell a light edge. */

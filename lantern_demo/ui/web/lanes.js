@@ -49,8 +49,7 @@ function tellProgress(one, { committed, total, steps, rank, facts }) {
   one.root.toggleAttribute("data-first", done && rank === 0);
   one.bar.style.setProperty("--share", `${(100 * committed) / total}%`);
   one.place.textContent = done ? (WORDS.places[rank] ?? "") : "";
-  const pieces = say(committed === 1 ? WORDS.onePiece : WORDS.painted, { committed });
-  one.big.textContent = done ? counted(steps) : pieces;
+  one.big.textContent = done ? counted(steps) : counting(committed, WORDS.pieces);
   const soFar = say(WORDS.soFar, { total, steps: counted(steps) });
   one.small.replaceChildren(...(done ? facts : [soFar]));
 }
@@ -85,12 +84,12 @@ function tellReplay(one, vanilla, { now, ranks, here }) {
   const { data } = one;
   const step = stepAt(data, now);
   const value = speedup(data, vanilla);
-  const spent = seconds(last(data.milliseconds));
+  const spent = seconds(took(data));
   const place = el("span", { class: "here" }, here ? WORDS.here : ""); // a phone has no room for it
   const gained = value === null ? [] : [ratio(value), place, ", "];
   tellProgress(one, {
     committed: tokensAt(data, now),
-    total: last(data.committed),
+    total: data.committed.at(-1),
     steps: Math.max(0, step),
     rank: ranks.get(data.id),
     facts: [...gained, spent],

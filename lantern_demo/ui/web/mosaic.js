@@ -10,7 +10,6 @@ function paintMosaic(canvas, drawn, grid, { palette, cover, colour }) {
   const g = canvas.getContext("2d");
   if (drawn.image) return g.drawImage(drawn.image, 0, 0, size, size);
   const cell = size / grid;
-  const at = (place) => [(place % grid) * cell, Math.floor(place / grid) * cell];
   g.fillStyle = cover;
   g.fillRect(0, 0, size, size);
   if (drawn.old && drawn.cells.size < grid) {
@@ -20,11 +19,8 @@ function paintMosaic(canvas, drawn, grid, { palette, cover, colour }) {
   }
   for (const [place, [, token]] of drawn.cells) {
     g.fillStyle = colourOf(palette, token, colour);
-    const [x, y] = at(place);
-    g.fillRect(x, y, cell + 0.5, cell + 0.5);
+    g.fillRect(...cellCorner(place, grid, cell), cell + 0.5, cell + 0.5);
   }
-  for (const place of drawn.fresh) {
-    const [x, y] = at(place);
-    drawMark(g, drawn.cells.get(place)[0], x + cell / 2, y + cell / 2, cell);
-  }
+  for (const place of drawn.fresh)
+    drawMark(g, drawn.cells.get(place)[0], cellCorner(place, grid, cell), cell);
 }

@@ -124,9 +124,7 @@ function stepPanel(look) {
       note.textContent = found.error;
       return;
     }
-    const strip = new Image();
-    strip.src = found.picture;
-    await strip.decode();
+    const strip = await imageAt(found.picture);
     if (one !== lane || at !== step) return;
     const nodes = shownNodes(lane, step);
     for (const guess of guesses) guess.square = found.tree[nodes.indexOf(guess.node)];
@@ -153,7 +151,7 @@ function stepPanel(look) {
     const g = large.getContext("2d");
     const cell = large.width / grid;
     const width = Math.max(2, cell / 10);
-    const boxOf = (place) => [(place % grid) * cell, Math.floor(place / grid) * cell, cell];
+    const boxOf = (place) => [...cellCorner(place, grid, cell), cell];
     for (const guess of drawnInPlace(guesses)) {
       if (keeping && guess.place >= end) continue;
       const [box, look] = [boxOf(guess.place), lookOf(guess)];

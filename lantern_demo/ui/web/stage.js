@@ -31,21 +31,11 @@ const linkButton = button("link", words.copy, copyLink);
 const grid = el("div", { class: "lanes" });
 const why = el("p", { class: "why" });
 
+const group = { class: "controls", role: "group", "aria-label": words.controls };
+const controls = el("div", group, playButton, scrub);
 place.append(
   el("h2", { class: "spoken" }, words.stage),
-  el(
-    "div",
-    { class: "stage-top" },
-    el(
-      "div",
-      { class: "controls", role: "group", "aria-label": words.controls },
-      playButton,
-      scrub,
-    ),
-    explainButton,
-    linkButton,
-    source,
-  ),
+  el("div", { class: "stage-top" }, controls, explainButton, linkButton, source),
   grid,
   why,
 );
@@ -131,14 +121,11 @@ function goOn(view, views, racing) {
     one.drawn.fresh = told.filter(isNew).map(([at]) => at);
     for (const [at, kind, token] of told) one.drawn.cells.set(at, [kind, token]);
     const address = one.view.phase === "done" && view.pictures[one.view.id];
-    if (address) {
-      const image = new Image();
-      image.onload = () => {
+    if (address)
+      imageAt(address).then((image) => {
         one.drawn.image = image;
         mosaic(one);
-      };
-      image.src = address;
-    }
+      });
     mosaic(one);
   }
 }
@@ -177,10 +164,8 @@ function over(view) {
     };
     one.keep.replaceChildren(href ? el("a", save, "\u2193") : "");
     if (!data.picture) return Promise.resolve();
-    const image = new Image();
-    image.src = data.picture;
-    return image.decode().then(
-      () => {
+    return imageAt(data.picture).then(
+      (image) => {
         data.image = image;
         one.shown = -1;
       },
@@ -240,7 +225,7 @@ function draw() {
   const so = (data) => ({
     ...data,
     committed: tokensAt(data, now),
-    total: last(data.committed),
+    total: data.committed.at(-1),
     seconds: Math.min(now, took(data)) / 1000,
   });
   if (now < state.total) lead(finished().map(so));

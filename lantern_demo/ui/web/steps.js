@@ -128,9 +128,6 @@ function depthOf(parents) {
   return Math.max(...depths);
 }
 
-/** "1 guess", "3 guesses": words are [of one, of several]. */
-const counting = (count, [one, several]) => say(count === 1 ? one : several, { count });
-
 /** What the server is asked for a step: its draft tree, and where look-alikes were kept. */
 function askedFor(lane, step, guesses) {
   const { tokens, parents } = lane.trees[step];
