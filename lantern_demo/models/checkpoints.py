@@ -96,7 +96,15 @@ def requirements_unmet(
     """
     if info.published is None:
         return None
-    return short_of_memory(info.published, device, dtype) or short_of_disk(info, folder)
+    if short := short_of_memory(info.published, device, dtype):
+        return short
+    cache = Path(HF_HUB_CACHE).absolute()
+    place = next(p for p in (cache, *cache.parents) if p.exists())
+    needed = to_fetch(info, folder)[1]
+    free = shutil.disk_usage(place).free
+    if needed <= free:
+        return None
+    return f"it needs about {gib(needed)} of disk space at {place}, and {gib(free)} are free"
 
 
 def short_of_memory(published: Published, device: torch.device, dtype: str) -> str | None:
@@ -142,17 +150,6 @@ def no_room_to_race(
         f"{methods} methods at once need about {gib(needed)} of memory more, "
         f"and {gib(free)} are free"
     )
-
-
-def short_of_disk(info: ModelInfo, folder: Path | None = None) -> str | None:
-    """Return why the disk's free space does not suffice, or None."""
-    cache = Path(HF_HUB_CACHE).absolute()
-    place = next(p for p in (cache, *cache.parents) if p.exists())
-    needed = to_fetch(info, folder)[1]
-    free = shutil.disk_usage(place).free
-    if needed <= free:
-        return None
-    return f"it needs about {gib(needed)} of disk space at {place}, and {gib(free)} are free"
 
 
 def gib(count: int) -> str:

@@ -228,6 +228,9 @@ PAPER: dict[str, Any] = {
 }
 
 
+ANOLE, ANOLE_SHARDS = "leloy/Anole-7b-v0.1-hf", "model-*.safetensors"
+
+
 def _text_to_image(
     stage: str, size: int, target: str, original: str, drafter: str, needs: Needs
 ) -> ModelInfo:
@@ -263,45 +266,6 @@ def _text_to_image(
                         "t5",
                         ("config.json", "tokenizer.json"),
                     ),
-                ),
-            },
-        ),
-    )
-
-
-def _anole() -> ModelInfo:
-    """Return Anole-7B with LANTERN's drafter, the second family of both papers."""
-    hub = "leloy/Anole-7b-v0.1-hf"
-    shards = "model-*.safetensors"
-    return ModelInfo(
-        id="anole-7b",
-        title="Anole-7B, text to image, 512 px",
-        description=(
-            "Anole-7B, a Chameleon transformer whose image tokens are words of its vocabulary, "
-            "with LANTERN's drafter. It draws 512 x 512 pixels from any English text, which it "
-            "reads itself."
-        ),
-        image_size=512,
-        grid=32,
-        max_prompt=1000,
-        preset={"cfg_scale": 3.0, "top_k": 2000, **PAPER},
-        published=Published(
-            target=AnoleConfig(),
-            drafter=AnoleDrafterConfig(),
-            tokenizer={"embed_dim": 256, "num_embeddings": 8192},
-            needs=Needs(download=16_182_345_478, memory=17_641_061_900),
-            sources={
-                "target": (Source(hub, shards, "anole", ("config.json",)),),
-                "drafter": _drafter("jadohu/anole_drafter"),
-                "tokenizer": (
-                    Source(hub, shards, "anole-vq", ("config.json",)),
-                    Source("GAIR/Anole-7b-v0.1", "tokenizer/vqgan.ckpt", "chameleon-vq"),
-                    Source("facebookresearch/chameleon", "tokenizer/vqgan.ckpt", "chameleon-vq"),
-                ),
-                "text": (
-                    Source(hub, "tokenizer.json", "words"),
-                    Source("GAIR/Anole-7b-v0.1", "tokenizer/text_tokenizer.json", "words"),
-                    Source("facebookresearch/chameleon", "tokenizer/text_tokenizer.json", "words"),
                 ),
             },
         ),
@@ -348,7 +312,40 @@ _ROWS = (
         "llamagen2_drafter",
         Needs(download=14_976_525_868, memory=6_170_746_924),
     ),
-    _anole(),
+    # the second family of both papers, with LANTERN's drafter
+    ModelInfo(
+        id="anole-7b",
+        title="Anole-7B, text to image, 512 px",
+        description=(
+            "Anole-7B, a Chameleon transformer whose image tokens are words of its vocabulary, "
+            "with LANTERN's drafter. It draws 512 x 512 pixels from any English text, which it "
+            "reads itself."
+        ),
+        image_size=512,
+        grid=32,
+        max_prompt=1000,
+        preset={"cfg_scale": 3.0, "top_k": 2000, **PAPER},
+        published=Published(
+            target=AnoleConfig(),
+            drafter=AnoleDrafterConfig(),
+            tokenizer={"embed_dim": 256, "num_embeddings": 8192},
+            needs=Needs(download=16_182_345_478, memory=17_641_061_900),
+            sources={
+                "target": (Source(ANOLE, ANOLE_SHARDS, "anole", ("config.json",)),),
+                "drafter": _drafter("jadohu/anole_drafter"),
+                "tokenizer": (
+                    Source(ANOLE, ANOLE_SHARDS, "anole-vq", ("config.json",)),
+                    Source("GAIR/Anole-7b-v0.1", "tokenizer/vqgan.ckpt", "chameleon-vq"),
+                    Source("facebookresearch/chameleon", "tokenizer/vqgan.ckpt", "chameleon-vq"),
+                ),
+                "text": (
+                    Source(ANOLE, "tokenizer.json", "words"),
+                    Source("GAIR/Anole-7b-v0.1", "tokenizer/text_tokenizer.json", "words"),
+                    Source("facebookresearch/chameleon", "tokenizer/text_tokenizer.json", "words"),
+                ),
+            },
+        ),
+    ),
 )
 
 REGISTRY: dict[str, ModelInfo] = {info.id: info for info in _ROWS}

@@ -21,7 +21,6 @@ from lantern_demo.decoding.timing import Clock
 from lantern_demo.faults import in_words, release_memory, unreadable
 from lantern_demo.models import bundled, families
 from lantern_demo.models.checkpoints import no_room_to_race
-from lantern_demo.models.cpu import KINDS
 from lantern_demo.models.device import device_name, pick_threads
 from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import ModelInfo
@@ -38,7 +37,6 @@ from lantern_demo.torch_defaults import own_defaults
 
 CROWDED = "the device ran out of memory with all methods at once"
 WARM_UP_TOKENS = 12
-TIMED = ("text", "prefill", "draft", "verify", "commit", "image", "capture")  # parts of a run
 
 
 class Read(NamedTuple):
@@ -78,10 +76,7 @@ class Pipeline:
         runners = families.runners(networks, device, dtype)
         self.target = runners.target
         self.drafter = runners.drafter
-        products = KINDS[runners.kind] if runners.kind else f"{dtype} products, as PyTorch chooses"
-        if runners.drafter_kind not in (None, runners.kind):
-            products += f"; the drafter: {KINDS[runners.drafter_kind]}"
-        self.products = products
+        self.products = runners.products or f"{dtype} products, as PyTorch chooses"
         if device.type == "cpu":
             # So the bundled model's picture takes 90 ms instead of 112, on one core of an EPYC.
             decoders: list[Any] = [networks.tokenizer.vq.decoder, networks.picture]
@@ -382,7 +377,7 @@ class Pipeline:
             image = self.images.decode(outcome.tokens)
         choice = self.tree_of(method, settings)
         yield Result(
-            **vars(outcome) | {"seconds": {part: clock.seconds[part] for part in TIMED}},
+            **vars(outcome) | {"seconds": dict(clock.seconds)},
             method=method.id,
             image=image,
             history=history,
