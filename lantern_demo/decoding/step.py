@@ -75,7 +75,7 @@ class Steps:
         self.verifier = verifier
         self.draws = verifier.draws + proposer.draws  # uniforms per step
         self.no_drafts = Proposer(config.torch_device)
-        self.depth = proposer.depth
+        self.depth = config.tree.deepest
         # slots after the committed ones that a step writes
         self.ahead = max(config.tree.nodes, proposer.slots, self.depth + 1)
         room = config.positions + self.ahead + ALIGNED

@@ -71,7 +71,7 @@ def to_fetch(info: ModelInfo, folder: Path | None = None) -> tuple[list[Part], i
     if not fetched:
         return [], 0
     distinct = {path for here in files.values() for path in here}
-    return fetched, max(0, published.needs.download - sum(p.stat().st_size for p in distinct))
+    return fetched, max(0, published.download - sum(p.stat().st_size for p in distinct))
 
 
 def _files_here(part: Part, published: Published, folder: Path | None) -> tuple[Path, ...]:
@@ -109,7 +109,7 @@ def requirements_unmet(
 
 def short_of_memory(published: Published, device: torch.device, dtype: str) -> str | None:
     """Return why the device's memory does not suffice, or None."""
-    needed = published.needs.memory
+    needed = published.memory
     free = free_memory(device)
     if free is None or needed <= free:
         return None
@@ -187,18 +187,15 @@ def load(
     return Networks(made["text"], made["target"], drafts, made["tokenizer"], {}, sources)
 
 
-def load_part(
-    part: Part,
-    info: ModelInfo,
-    device: torch.device,
-    dtype: torch.dtype = torch.float32,
-    folder: Path | None = None,
-) -> Any:
-    """Load one part of a published model, to train a drafter. Raise CheckpointError as `load`."""
+def load_part(part: Part, info: ModelInfo, device: torch.device, folder: Path | None = None) -> Any:
+    """Load one part of a published model in float32, to train a drafter.
+
+    Raise CheckpointError as `load`.
+    """
     assert info.published is not None
     located = _located(part, info, folder)
     assert located is not None
-    return _read(part, info.published, located, device, dtype)
+    return _read(part, info.published, located, device, torch.float32)
 
 
 def _read(
@@ -330,7 +327,7 @@ def check(
         lines.append(f"To download: about {gib(left)}.")
     unmet = requirements_unmet(info, chosen, number, folder)
     lines += [
-        f"Memory on {chosen} in 16 bits: about {gib(published.needs.memory)}.",
+        f"Memory on {chosen} in 16 bits: about {gib(published.memory)}.",
         f"Not enough: {unmet}." if unmet else "It fits.",
         "Sizes are estimates, from the shapes of the tensors and the bytes of a number in a file.",
     ]

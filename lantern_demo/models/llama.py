@@ -389,12 +389,9 @@ class DecoderTarget(Decoder):
         final = self.norm(x)
         return torch.cat((final, *features), -1) if features else final
 
-    def final(self, hidden: Tensor) -> Tensor:
-        """Return the final states [R, n, H] alone, from hidden states or a drafter's outputs."""
-        return hidden[..., : self.config.dim] if self.feature_layers else hidden
-
     def head(self, hidden: Tensor) -> Tensor:
-        return wide(self.lm_head, self.final(hidden))
+        final = hidden[..., : self.config.dim] if self.feature_layers else hidden
+        return wide(self.lm_head, final)
 
 
 class DecoderDrafter(Decoder):

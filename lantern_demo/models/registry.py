@@ -144,27 +144,18 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Needs:
-    """The bytes that a published model takes, estimated from the shapes of its tensors.
-
-    Memory is that of a loaded and running model in 16 bits, with room for one run.
-    """
-
-    download: int
-    memory: int
-
-
-@dataclass(frozen=True)
 class Published:
     """The parts of a published model, and their sources.
 
-    A part's first source is downloaded; the others are accepted in a local folder.
+    A part's first source is downloaded; the others are accepted in a local folder. Bytes are
+    estimated from the shapes of the tensors.
     """
 
     target: Sizes
     drafter: DrafterSizes
     sources: Mapping[Part, tuple[Source, ...]]
-    needs: Needs
+    download: int  # bytes
+    memory: int  # bytes of a loaded and running model in 16 bits, with room for one run
     # fields of the image tokenizer's JanusVQVAEConfig that differ from LlamaGen's VQ-16
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
 
@@ -226,13 +217,11 @@ PAPER: dict[str, Any] = {
     "lanternpp_k": 10,
     "lanternpp_lambda": 3.0,
 }
-
-
 ANOLE, ANOLE_SHARDS = "leloy/Anole-7b-v0.1-hf", "model-*.safetensors"
 
 
 def _text_to_image(
-    stage: str, size: int, target: str, original: str, drafter: str, needs: Needs
+    stage: str, size: int, target: str, original: str, drafter: str, memory: int
 ) -> ModelInfo:
     """Return a text-to-image model of LlamaGen, with LANTERN's drafter, as in both papers."""
     grid = size // 16
@@ -251,7 +240,8 @@ def _text_to_image(
         published=Published(
             target=LlamaGenConfig(**XL, layers=36, grid=grid, caption_dim=2048, padding="released"),
             drafter=DrafterConfig(**XL, grid=grid),
-            needs=needs,
+            download=14_976_525_868,
+            memory=memory,
             sources={
                 "target": (
                     Source(f"jadohu/{target}", "model.safetensors", "lantern", ("config.json",)),
@@ -297,20 +287,10 @@ _ROWS = (
         },
     ),
     _text_to_image(
-        "I",
-        256,
-        "LlamaGen-T2I",
-        "t2i_XL_stage1_256.pt",
-        "llamagen_drafter",
-        Needs(download=14_976_525_868, memory=5_879_373_868),
+        "I", 256, "LlamaGen-T2I", "t2i_XL_stage1_256.pt", "llamagen_drafter", 5_879_373_868
     ),
     _text_to_image(
-        "II",
-        512,
-        "LlamaGen-T2I-2",
-        "t2i_XL_stage2_512.pt",
-        "llamagen2_drafter",
-        Needs(download=14_976_525_868, memory=6_170_746_924),
+        "II", 512, "LlamaGen-T2I-2", "t2i_XL_stage2_512.pt", "llamagen2_drafter", 6_170_746_924
     ),
     # the second family of both papers, with LANTERN's drafter
     ModelInfo(
@@ -329,7 +309,8 @@ _ROWS = (
             target=AnoleConfig(),
             drafter=AnoleDrafterConfig(),
             tokenizer={"embed_dim": 256, "num_embeddings": 8192},
-            needs=Needs(download=16_182_345_478, memory=17_641_061_900),
+            download=16_182_345_478,
+            memory=17_641_061_900,
             sources={
                 "target": (Source(ANOLE, ANOLE_SHARDS, "anole", ("config.json",)),),
                 "drafter": _drafter("jadohu/anole_drafter"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import unicodedata
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -18,7 +20,7 @@ from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS, Method, default_method, default_methods
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.faults import in_words, release_memory, unreadable
+from lantern_demo.faults import in_words
 from lantern_demo.models import bundled, families
 from lantern_demo.models.checkpoints import no_room_to_race
 from lantern_demo.models.device import device_name, pick_threads
@@ -123,8 +125,11 @@ class Pipeline:
         if not text:
             raise ValueError(f"prompt is empty; say what to draw, for example: {USUAL}")
         self.info.check_length(text)
-        if bad := unreadable(text):
-            raise ValueError(f"prompt must be text without control characters, got {bad}")
+        # text files cannot hold control characters and half surrogate pairs
+        if bad := next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None):
+            raise ValueError(
+                f"prompt must be text without control characters, got U+{ord(bad):04X}"
+            )
         self.networks.text.check(text)
         return text
 
@@ -304,7 +309,9 @@ class Pipeline:
     def make_room(self) -> None:
         """Release all memory that no current run needs."""
         self._runners.clear()
-        release_memory()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     @own_defaults()
     @torch.inference_mode()
