@@ -113,11 +113,7 @@ def complex_rope(rope: Tensor, heads: int) -> Tensor:
 
 
 def paired(rows: Tensor, heads: int) -> Tensor:
-    """Order rows [heads * d, ...] so that pairs (i, i + d / 2) of each head are adjacent.
-
-    `complex_rope` turns adjacent pairs. Scores sum over a whole head, so they do not depend on the
-    order.
-    """
+    """Order rows [heads * d, ...] so that pairs (i, i + d / 2) of each head are adjacent."""
     return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(rows.shape)
 
 
@@ -147,7 +143,7 @@ class LeanLayer:
         attention = layer.self_attn
         self.heads = attention.heads
         self.before = before
-        # in the order that `complex_rope` turns
+        # `complex_rope` turns adjacent pairs
         q, k = (paired(part.weight, self.heads) for part in (attention.q_proj, attention.k_proj))
         self.qkv = matmul(torch.cat((q, k, attention.v_proj.weight)), kind)
         self.out = matmul(attention.o_proj.weight, kind)

@@ -383,6 +383,7 @@ class Pipeline:
         with clock.measure("image"):
             image = self.images.decode(outcome.tokens)
         choice = self.tree_of(method, settings)
+        done, networks = read.completed, self.networks
         yield Result(
             **vars(outcome) | {"seconds": dict(clock.seconds)},
             method=method.id,
@@ -394,20 +395,15 @@ class Pipeline:
             schedule=schedule,
             schedule_reason=why,
             machine=self.machine,
-            task=self.task(read, settings),
-        )
-
-    def task(self, read: Read, settings: Settings) -> Task:
-        """Return what is drawn."""
-        done, networks = read.completed, self.networks
-        return Task(
-            datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            {"id": self.info.id, "trained": networks.trained, "sources": networks.sources},
-            read.prompt,
-            read.unknown,
-            done.prompt if done.prompt != read.prompt else None,
-            done.why,
-            settings.as_dict(),
+            task=Task(
+                datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                {"id": self.info.id, "trained": networks.trained, "sources": networks.sources},
+                read.prompt,
+                read.unknown,
+                done.prompt if done.prompt != read.prompt else None,
+                done.why,
+                settings.as_dict(),
+            ),
         )
 
     def _next(self, steps: Iterator[Step | Decoded]) -> Step | Decoded:
