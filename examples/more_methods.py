@@ -89,7 +89,6 @@ class OptTreeProposer(Proposer):
         self.policy = policy
         self.sampling = run.sampling
         self.add_noise = run.add_noise
-        self.depth = policy.deepest
         self.slots = policy.deepest - 1
         self.device = run.device
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import gc
 import logging
-import unicodedata
 
 import torch
 
@@ -30,13 +28,6 @@ def disk_full(error: BaseException | None) -> bool:
     return False
 
 
-def release_memory() -> None:
-    """Free the memory that a failed run still holds."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
 def sentence(error: BaseException) -> str:
     """Return a sentence that names the error and a remedy."""
     if out_of_memory(error):
@@ -59,12 +50,3 @@ def in_words(error: Exception, method: str) -> str:
     """Return the sentence for a method that failed, and log the traceback."""
     _LOG.warning("%s failed", method, exc_info=error)
     return sentence(error)
-
-
-def unreadable(text: str) -> str | None:
-    """Return the first character that text files cannot hold, such as "U+0000", or None.
-
-    These are control characters and half surrogate pairs.
-    """
-    bad = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None)
-    return None if bad is None else f"U+{ord(bad):04X}"

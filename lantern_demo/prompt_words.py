@@ -225,10 +225,8 @@ class Phrasebook:
         name = NOUNS[kind][0][0]
         place, time = _class_of(PLACE, said), _class_of(TIME, said)
         moon = _class_of("moon", said)
-        at = [
-            min(SURE[name].at, key=lambda one: (one[0] != place, one[1] != time)),
-            SURE[name].at[0],
-        ][place is None and time is None]
+        # of equals the first, which is the surest
+        at = min(SURE[name].at, key=lambda one: (one[0] != place, one[1] != time))
         caption = {
             NUMBER: SINGULAR[0],
             THING: name,

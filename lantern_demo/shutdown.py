@@ -8,9 +8,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from functools import partial
+from typing import Any, NoReturn
 
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
 GRACE = 2  # seconds that a stopped program has to clean up
@@ -25,20 +26,14 @@ def stoppable(code: int = INTERRUPTED) -> Iterator[None]:
     The block is left by KeyboardInterrupt, so that it can clean up. The program ends in any case
     after `GRACE` seconds: a block may wait for threads that download gigabytes.
     """
-    process, late = os.getpid(), threading.Timer(GRACE, leave, (code,))
+    late = threading.Timer(GRACE, leave, (code,))
     late.daemon = True
 
-    def stop(number: int, _: object) -> NoReturn:
-        if os.getpid() != process:  # a fork, which inherits this
-            os._exit(128 + number)
-        for one in SIGNALS:
-            signal.signal(one, signal.SIG_IGN)
+    def interrupt() -> NoReturn:
         late.start()
         raise KeyboardInterrupt
 
-    # in the background of a script Ctrl-C is ignored, and stays so
-    heeded = [one for one in SIGNALS if signal.getsignal(one) != signal.SIG_IGN]
-    before = {one: signal.signal(one, stop) for one in heeded}
+    before = _stop_by(interrupt)
     try:
         yield
     except KeyboardInterrupt:
@@ -53,6 +48,11 @@ def stop_at_once() -> None:
 
     A KeyboardInterrupt would end in the traceback of a library that is half imported.
     """
+    _stop_by(partial(leave, INTERRUPTED))
+
+
+def _stop_by(act: Callable[[], NoReturn]) -> dict[signal.Signals, Any]:
+    """Let the first of SIGNALS call `act`, and ignore further ones. Return the handlers before."""
     process = os.getpid()
 
     def stop(number: int, _: object) -> NoReturn:
@@ -60,11 +60,11 @@ def stop_at_once() -> None:
             os._exit(128 + number)
         for one in SIGNALS:
             signal.signal(one, signal.SIG_IGN)
-        leave(INTERRUPTED)
+        act()
 
-    for one in SIGNALS:
-        if signal.getsignal(one) != signal.SIG_IGN:
-            signal.signal(one, stop)
+    # in the background of a script Ctrl-C is ignored, and stays so
+    heeded = [one for one in SIGNALS if signal.getsignal(one) != signal.SIG_IGN]
+    return {one: signal.signal(one, stop) for one in heeded}
 
 
 def leave(code: int, said: str = "Stopped.") -> NoReturn:

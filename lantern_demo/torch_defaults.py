@@ -23,8 +23,11 @@ def own_defaults() -> Iterator[None]:
     set only where it is another, since such a mode costs time at every operation.
     """
     cpu = torch.device("cpu")
+    with _LOCK:
+        found = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+        _CALLERS.append(_CALLERS[0] if _CALLERS else found)
+        _set(torch.float32, "highest")
     with ExitStack() as stack:
-        _take()
         stack.callback(_give_back)
         if torch.get_default_device() != cpu:
             stack.enter_context(cpu)
@@ -32,13 +35,6 @@ def own_defaults() -> Iterator[None]:
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
         yield
-
-
-def _take() -> None:
-    with _LOCK:
-        found = torch.get_default_dtype(), torch.get_float32_matmul_precision()
-        _CALLERS.append(_CALLERS[0] if _CALLERS else found)
-        _set(torch.float32, "highest")
 
 
 def _give_back() -> None:

@@ -28,7 +28,6 @@ from lantern_demo.models.registry import (
     DrafterConfig,
     LlamaGenConfig,
     ModelInfo,
-    Needs,
     Published,
 )
 from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
@@ -74,7 +73,7 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 
 
-NEEDS = Needs(download=2**24, memory=2**30)
+NEEDS = {"download": 2**24, "memory": 2**30}
 
 
 def tiny_info(model: str) -> ModelInfo:
@@ -82,7 +81,7 @@ def tiny_info(model: str) -> ModelInfo:
     functions below write.
     """
     info, parts = REGISTRY[model], {"tokenizer": PICTURES, **PARTS[model]}
-    published = Published(sources=info.published.sources, needs=NEEDS, **parts)
+    published = Published(sources=info.published.sources, **NEEDS, **parts)
     preset = {**info.preset, "lantern_k": 20, "tree": "small", "top_k": 0}
     return replace(info, image_size=16 * GRID, grid=GRID, preset=preset, published=published)
 

@@ -125,11 +125,11 @@ def test_needs_match_the_networks(model: str) -> None:
         download = 2 * (target + more + pictures) + 4 * drafter
     else:
         download = 4 * (target + drafter + pictures + T5_XL)
-    assert published.needs.download == download
+    assert published.download == download
     tables = blank_tokenizer(published).codebook_size * 1001 * 4
     rest = 4 * pictures + tables + GIB + (0 if model == ANOLE_ID else 2 * T5_ENCODER)
     run = checkpoints.run_bytes(published, "bfloat16")
-    assert published.needs.memory == 2 * (target + drafter) + run + rest
+    assert published.memory == 2 * (target + drafter) + run + rest
 
 
 def test_too_little_memory_or_disk_is_said_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_too_little_memory_or_disk_is_said_before_loading(monkeypatch: pytest.Mo
     with pytest.raises(ValueError, match=says):
         load("llamagen-t2i-512", device="cpu", dtype="float32")
     published = REGISTRY["llamagen-t2i-512"].published
-    monkeypatch.setattr(checkpoints, "free_memory", lambda _: published.needs.memory)
+    monkeypatch.setattr(checkpoints, "free_memory", lambda _: published.memory)
     assert checkpoints.short_of_memory(published, CPU, "bfloat16") is None
     anole = FULL[ANOLE_ID].published
     monkeypatch.setattr(checkpoints, "free_memory", lambda _: int(16e9))
@@ -169,12 +169,12 @@ def test_files_that_are_here_are_not_downloaded_again(
     folder = write_text_model(tmp_path / "m")
     (folder / "text").rename(tmp_path / "text")
     here = sum(path.stat().st_size for path in folder.rglob("*.*") if path.suffix != ".json")
-    assert checkpoints.to_fetch(info, folder) == (["text"], info.published.needs.download - here)
+    assert checkpoints.to_fetch(info, folder) == (["text"], info.published.download - here)
     cached = tmp_path / "vq.pt"
     cached.write_bytes(b"x" * 1000)
     monkeypatch.setattr(hub, "cached", lambda of: (cached,) if of.format == "vq" else ())
     parts, left = checkpoints.to_fetch(info)
-    assert parts == ["target", "drafter", "text"] and left == info.published.needs.download - 1000
+    assert parts == ["target", "drafter", "text"] and left == info.published.download - 1000
 
 
 def _check(capsys: pytest.CaptureFixture[str], model: str, *options: object) -> tuple[int, str]:
@@ -229,5 +229,5 @@ def test_the_table_of_models_is_that_of_the_estimates() -> None:
     for name, row in table.items():
         published = FULL[name].published
         if published is not None:
-            assert abs(float(row[7]) - published.needs.memory / GIB) < 0.06, name
+            assert abs(float(row[7]) - published.memory / GIB) < 0.06, name
             assert row[8] == "LANTERN's", name

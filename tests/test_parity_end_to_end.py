@@ -40,11 +40,7 @@ def decoded(case: Golden, models: tuple[Any, Any, Any], way: Way, tokens: int) -
     """The steps and the result of a greedy run."""
     method, rule, tree = way
     sampling = Sampling(temperature=0, cfg_scale=case.about["cfg_scale"])
-    knobs: dict[str, Any] = {
-        "sampling": sampling,
-        "neighbours": case.tensors["nearest"],
-        "prefix_rows": 2,
-    }
+    knobs: dict[str, Any] = {"sampling": sampling, "neighbours": case.tensors["nearest"]}
     return decode(*models, num_tokens=tokens, method=method, rule=rule, tree=tree, **knobs)
 
 

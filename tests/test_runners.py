@@ -311,13 +311,11 @@ def test_few_are_kept_and_the_longest_unused_goes(
 
 
 def test_runs_of_another_room_or_other_rows_get_another_runner(model: Model) -> None:
-    """Without guidance two rows may be asked for, as guided runs have them."""
     runners, plain = Runners(), {"sampling": Sampling()}
     ways: list[dict[str, Any]] = [
         {},
         {"room": 20},
         {**plain, "prompt": "one row"},
-        {**plain, "prompt": "full", "prefix_rows": 2},
     ]
     for how in ways:
         assert summary(list(model.run(runners=runners, **how))) == summary(list(model.run(**how)))

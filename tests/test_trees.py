@@ -167,6 +167,5 @@ def test_a_shape_unlike_its_drafts_is_refused(wrong: str) -> None:
     told: dict[str, Any] = {name: n - (name == wrong) for name, n in right.items()}
     proposer = Proposer("cpu")
     proposer.tree = static_tree(((0,), (0, 0)), "cpu")
-    proposer.depth = 2
     with pytest.raises(ValueError, match=rf"Chain.*{wrong}") if wrong else nullcontext():
         check_shape(type("Chain", (DraftConfig,), told)(), proposer)

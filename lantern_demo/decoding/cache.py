@@ -47,15 +47,8 @@ class KVCache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        sizes = layers, rows, heads, slots, head_dim
-        if min(sizes) < 1:
-            raise ValueError(
-                f"cache sizes (layers, rows, heads, slots, head_dim) are {sizes}; "
-                "each must be at least 1"
-            )
-        self.both = torch.zeros(
-            layers, rows, 2 * heads, slots, head_dim, dtype=dtype, device=device
-        )
+        sizes = layers, rows, 2 * heads, slots, head_dim
+        self.both = torch.zeros(sizes, dtype=dtype, device=device)
         self.k, self.v = self.both.chunk(2, 2)
         self.padding = self.both.new_zeros(rows, 1, 1, slots)
         self.seen, self.hidden = self.both.new_zeros(()), self.both.new_full((), -torch.inf)

@@ -55,8 +55,6 @@ class Config:
     neighbours: Tensor | None = None
     seed: int = 0  # to 2**32 - 1
     device: torch.device | str = "cpu"
-    # R; None: 1 without guidance (`sampling.cfg_scale` 1), else 2; guidance refuses 1
-    prefix_rows: int | None = None
     # tokens that a kept runner has room for, so that shorter runs share it; None: num_tokens
     room: int | None = None
     noise: str = "independent"  # or "shared", which relaxed rules ignore (see `shared`)
@@ -73,16 +71,6 @@ class Config:
             raise ValueError(f"seed is {self.seed}; it must be between 0 and {2**32 - 1}")
         if self.noise not in NOISE:
             raise ValueError(f"noise is {self.noise!r}; allowed are {', '.join(NOISE)}")
-        if self.prefix_rows not in (None, 1, 2):
-            raise ValueError(
-                f"prefix_rows is {self.prefix_rows}; allowed are 1 (no guidance) and 2 (guidance)"
-            )
-        scale = self.sampling.cfg_scale
-        if self.prefix_rows == 1 and scale != 1:
-            raise ValueError(
-                f"prefix_rows is 1; with cfg_scale {scale} there must be 2 "
-                "(guidance needs both rows)"
-            )
         if type(tree) is not method.drafts:
             raise ValueError(
                 f"tree is of kind {type(tree).__name__}; "
@@ -131,8 +119,8 @@ class Config:
 
     @property
     def rows(self) -> int:
-        """The rows R of `interfaces`."""
-        return self.prefix_rows or (1 if self.sampling.cfg_scale == 1 else 2)
+        """The rows R of `interfaces`: 2 with guidance."""
+        return 1 if self.sampling.cfg_scale == 1 else 2
 
     @property
     def torch_device(self) -> torch.device:

@@ -53,7 +53,6 @@ class Passes(Protocol):
 class Proposer:
     """Fills draft trees. The base class drafts nothing: its tree is the root alone."""
 
-    depth = 0  # of the deepest node
     draws = 0  # uniforms per step
     slots = 0  # most tree slots that the drafter fills
     # the host reads numbers in every step, so that steps cannot be captured
@@ -109,13 +108,10 @@ def check_shape(shape: DraftConfig, proposer: Proposer) -> None:
     """Raise ValueError if a shape is not that of the drafts, which would bias them."""
     name, tree = type(shape).__name__, proposer.tree
     if tree is not None and tree.size > 1:  # else it has another tree in every step
-        own = (tree.size, tree.width)
-        if (shape.nodes, shape.width) != own:
-            told = f"{name} has nodes {shape.nodes} and width {shape.width}"
-            raise ValueError(f"{told}; its tree has {own[0]}, the root included, and {own[1]}")
-    if shape.deepest != proposer.depth:
-        told = f"{type(proposer).__name__}.depth is {proposer.depth}"
-        raise ValueError(f"{name}.deepest is {shape.deepest}, and {told}; they must be equal")
+        told, own = (shape.nodes, shape.width, shape.deepest), (tree.size, tree.width, tree.depth)
+        if told != own:
+            why = f"its tree has {own}, the root included"
+            raise ValueError(f"{name} has nodes, width and deepest {told}; {why}")
     if shape.nodes > 1 and shape.width < 1:
         raise ValueError(f"{name}.width is {shape.width}; it must be the most children of a node")
 
@@ -203,7 +199,7 @@ class StaticProposer(Proposer):
 
     def __init__(self, tree: Tree, sampling: Sampling, add_noise: AddNoise | None = None) -> None:
         self.tree, self.sampling = tree, sampling
-        self.depth, self.slots = tree.depth, len(tree.inner) - 1
+        self.slots = len(tree.inner) - 1
         self.add_noise = add_noise
         if add_noise is None and sampling.greedy:
             self.add_noise = lambda scored, _: scored
@@ -255,7 +251,7 @@ class DynamicProposer(Proposer):
 
     def __init__(self, policy: DynamicTree, sampling: Sampling) -> None:
         self.policy, self.sampling, self.tree = policy, sampling, None
-        self.depth, self.slots = policy.deepest, policy.depth * policy.top_k
+        self.slots = policy.depth * policy.top_k
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         policy, beam = self.policy, self.policy.top_k
@@ -295,7 +291,7 @@ class DynamicProposer(Proposer):
         parents = node_of.index_select(0, torch.cat(pool_parents).index_select(0, kept))
         reachable = pool.index_select(0, kept) > -torch.inf
         tree = whole_tree(
-            parents, depths.index_select(0, kept), nodes, reachable, self.depth, policy.width
+            parents, depths.index_select(0, kept), nodes, reachable, policy.deepest, policy.width
         )
         tokens = torch.cat(pool_tokens).index_select(0, kept)
         drawn = tokens[tree.children.clamp(min=0)].masked_fill_(tree.children < 0, -1)

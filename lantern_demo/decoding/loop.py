@@ -99,9 +99,8 @@ def decode(
 
     # everything that a runner's steps depend on, except for values set in each run
     c, objects = config, (id(target), id(drafter), id(config.neighbours))  # a runner keeps them
-    key = (c.torch_device, c.rows, c.positions, c.tree, c.sampling, c.rule, c.shared, *objects)
-    clock = clock or Clock(config.device)
-    return _events(runners, key, make, condition, config, clock)
+    key = (c.torch_device, c.positions, c.tree, c.sampling, c.rule, c.shared, *objects)
+    return _events(runners, key, make, condition, config, clock or Clock(config.device))
 
 
 def _events(

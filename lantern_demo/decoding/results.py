@@ -45,16 +45,8 @@ class Step:
     path: list[int] = field(default_factory=list)  # accepted nodes, root first
     # the drafts that a rule tried, in order; set by `with_evidence`
     judged: list[Judged] = field(default_factory=list)
-    # of a step that was not captured, for `with_evidence`
-    kept: Kept | None = field(default=None, repr=False, compare=False)
-
-
-class Kept(NamedTuple):
-    """The tensors of one step that `with_evidence` reads. They use memory for as long as the step
-    is kept."""
-
-    tree: Tree
-    out: VerifyOutput
+    # of a step that was not captured, for `with_evidence`, which drops it: its tensors use memory
+    kept: tuple[Tree, VerifyOutput] | None = field(default=None, repr=False, compare=False)
 
 
 def pack_step(draft: Draft, out: VerifyOutput) -> Tensor:
@@ -97,10 +89,8 @@ def unpack_step(row: list[int], size: int, deepest: int, vocabulary: int) -> Ste
         0,
         tokens[: depth + 1],
         depth + 1,
-        0,
-        0.0,
-        [*kinds, "target"],
-        tree_tokens,
-        parents,
-        path,
+        kinds=[*kinds, "target"],
+        tree_tokens=tree_tokens,
+        parents=parents,
+        path=path,
     )

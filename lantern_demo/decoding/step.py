@@ -21,10 +21,10 @@ from .checks import check_draft
 from .config import Config
 from .drafting import Proposer, check_shape
 from .interfaces import Drafter, Pass, Target, Verifier
-from .results import Kept, Step, pack_step, row_length, unpack_step
+from .results import Step, pack_step, row_length, unpack_step
 from .sampling import NO_PROBS, guide, uniform_dtype, uniforms_of, warp
 from .timing import Part
-from .trees import Draft
+from .trees import Draft, Tree, VerifyOutput
 
 
 class Shape(NamedTuple):
@@ -54,7 +54,7 @@ class Steps:
     scratch: Tensor  # [slots], that it may write
     committed: Tensor  # [S] bool, slots that all of its nodes see
     u: Tensor  # [draws], its uniforms: the verifier's, then the proposer's
-    kept: Kept | None = None  # if it has drafts
+    kept: tuple[Tree, VerifyOutput] | None = None  # if it has drafts
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Steps:
         self.verifier = verifier
         self.draws = verifier.draws + proposer.draws  # uniforms per step
         self.no_drafts = Proposer(config.torch_device)
-        self.depth = proposer.depth
+        self.depth = config.tree.deepest
         # slots after the committed ones that a step writes
         self.ahead = max(config.tree.nodes, proposer.slots, self.depth + 1)
         room = config.positions + self.ahead + ALIGNED
@@ -239,7 +239,7 @@ class Steps:
         self.number.add_(1)
         self.both.add_(out.depth).add_(1)
         self.sizes[self.shape.drafts] = tree.size, tree.depth
-        self.kept = Kept(tree, out) if tree.size > 1 else None
+        self.kept = (tree, out) if tree.size > 1 else None
 
     def unpack(self, row: list[int], drafts: bool) -> Step:
         """Read the row of a step with drafts or without. Raises FloatingPointError for

@@ -132,26 +132,18 @@ def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
     return reach > 0
 
 
-def child_table(parents: Tensor, reachable: Tensor, width: int) -> Tensor:
-    """Return each node's reachable children in node order, [n, width] int64, with -1 after the
-    last; parents [n], reachable [n] bool."""
-    size = parents.shape[0]
-    node = torch.arange(size, device=parents.device)
-    offered = reachable & (node > 0)
-    rank = ((parents.unsqueeze(1) == parents) & offered).tril(-1).sum(1)
-    # nodes that are no children go to a column that is cut off
-    table = parents.new_full((size, width + 1), -1)
-    table[parents, torch.where(offered, rank, rank.new_full((1,), width)).clamp_(max=width)] = node
-    return table[:, :width]
-
-
 def whole_tree(
     parents: Tensor, depths: Tensor, nodes: Tensor, reachable: Tensor, depth: int, width: int
 ) -> Tree:
     """Return the tree in which every node may have children: nodes [n] with parents [n] at depths
     [n] of at most `depth`. Only the children that are reachable [n] bool count, at most `width` of
     a node; the others are padding."""
-    children = child_table(parents, reachable, width)
+    offered = reachable & (nodes > 0)
+    rank = ((parents.unsqueeze(1) == parents) & offered).tril(-1).sum(1)
+    # nodes that are no children go to a column that is cut off
+    table = parents.new_full((len(nodes), width + 1), -1)
+    table[parents, torch.where(offered, rank, rank.new_full((1,), width)).clamp_(max=width)] = nodes
+    children = table[:, :width]
     return Tree(
         torch.where(reachable, parents, nodes),
         depths,

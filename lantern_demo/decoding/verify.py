@@ -114,7 +114,9 @@ class RejectionVerifier:
             rows = path[:-1] if tree.whole else tree.rows.index_select(0, path[:-1])
             relaxed = of_inner.index_select(0, rows)
         depth = depth_of(tree, path)
-        tokens = accepted_tokens(draft, path, depth, bonus)
+        # the accepted drafts, with the bonus token after the last one
+        tokens = torch.cat([draft.tokens.index_select(0, path[1:]), bonus])
+        tokens.scatter_(0, depth, bonus)
         return VerifyOutput(path, depth, tokens, bonus, relaxed, bonus.expand(tree.size), verdict)
 
 
@@ -146,13 +148,6 @@ def walk(tree: Tree, following: Tensor) -> Tensor:
 def depth_of(tree: Tree, path: Tensor) -> Tensor:
     """Return the depth [1] of a path's last node."""
     return tree.depths.index_select(0, path[-1:])
-
-
-def accepted_tokens(draft: Draft, path: Tensor, depth: Tensor, bonus: Tensor) -> Tensor:
-    """Return the tokens [D + 1] that a path [D + 1] of depth [1] commits: those of its nodes after
-    the root, then bonus [1]."""
-    drafted = draft.tokens.index_select(0, path[1:])
-    return torch.cat([drafted, bonus]).scatter_(0, depth, bonus)
 
 
 def root_alone(tree: Tree, token: Tensor) -> VerifyOutput:

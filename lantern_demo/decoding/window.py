@@ -52,13 +52,12 @@ class WindowProposer(Proposer):
     def __init__(self, policy: Window, run: RunContext) -> None:
         chain = [(0,) * depth for depth in range(1, policy.nodes)]
         self.tree = static_tree(chain, run.device)
-        self.depth = policy.deepest
-        self.slot = torch.arange(self.depth, device=run.device)
+        self.slot = torch.arange(policy.deepest, device=run.device)
         self.tokens = torch.zeros_like(self.slot)  # the drafts
         self.state = (self.tokens,)
 
     def begin(self, root: Tensor, seed: int) -> None:
-        self.tokens.copy_(root.expand(self.depth))
+        self.tokens.copy_(root.expand_as(self.tokens))
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         drawn = self.tokens.unsqueeze(1).clone()
@@ -66,5 +65,5 @@ class WindowProposer(Proposer):
 
     def observe(self, out: VerifyOutput, scores: Tensor) -> None:
         """Make the target's own draws the next drafts. The last draw fills every slot after it."""
-        ahead = (self.slot + 1 + out.depth).clamp(max=self.depth)
+        ahead = (self.slot + 1 + out.depth).clamp(max=self.tree.depth)
         torch.clamp(out.target_tokens.index_select(0, ahead), min=0, out=self.tokens)

@@ -12,12 +12,10 @@ numbered by their codebook index, which is their id less `FIRST`.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
@@ -191,14 +189,17 @@ LETTERS = str.maketrans("0123456789", "ABCDEFGHIJ")
 _NO_TEXT = re.compile(r"IMGIMG[A-J]+Z|<(?:s|pad|/s|eoss|racm3:break|image|reserved\d+)>")
 
 
-def read_vocabulary(path: Path, codes: int) -> Tokenizer:
-    """Read a published tokenizer.json of Chameleon.
+def prompt_reader(target: AnoleConfig, located: Located) -> PromptIds:
+    """Return the reader of a target's prompts, from its published tokenizer.json.
 
-    Raise CheckpointError when it is no such file. Raise it too when one of its marks, or of the
-    image tokens of `codes` codebook entries, is not where the target has it.
+    The order is that of the released code (jadohu/LANTERN, ea_model_anole.py): the start, the text,
+    the end of the turn, the start of an image. Raise CheckpointError when it is no such file, or
+    when one of its marks or image tokens is not where the target has it.
     """
+    path = located.weights[0]
     tokenizer = read_tokenizer_file(path)
-    images = {f"IMGIMG{str(code).translate(LETTERS)}Z": FIRST + code for code in range(codes)}
+    codes = range(target.vocab)
+    images = {f"IMGIMG{str(code).translate(LETTERS)}Z": FIRST + code for code in codes}
     known = tokenizer.get_vocab()
     for name, number in (MARKS | images).items():
         if known.get(name) != number:
@@ -206,17 +207,7 @@ def read_vocabulary(path: Path, codes: int) -> Tokenizer:
                 f"{path} is not Anole's tokenizer: {name} must be {number} in it, "
                 f"and is {known.get(name)}"
             )
-    return tokenizer
-
-
-def prompt_reader(target: AnoleConfig, located: Located) -> PromptIds:
-    """Return the reader of a target's prompts, from its published tokenizer.json.
-
-    The order is that of the released code (jadohu/LANTERN, ea_model_anole.py): the start, the text,
-    the end of the turn, the start of an image. Raise CheckpointError as in `read_vocabulary`.
-    """
-    vocabulary = read_vocabulary(located.weights[0], target.vocab)
-    return PromptIds(vocabulary, target.prefix, _NO_TEXT, [BOS], [END_OF_TURN, BEGIN_IMAGE])
+    return PromptIds(tokenizer, target.prefix, _NO_TEXT, [BOS], [END_OF_TURN, BEGIN_IMAGE])
 
 
 # -- published files
@@ -237,16 +228,15 @@ def _chameleon_name(name: str, shapes: Shapes) -> str:
     return _UP.sub(lambda found: f"decoder.up.{last - int(found[1])}.", name).removeprefix("vq.")
 
 
-def _anole_vq_name(name: str, shapes: Shapes) -> str:
-    return f"model.vqmodel.{_chameleon_name(name, shapes)}"
-
-
 LAYOUTS = {
     # a Hugging Face Chameleon, its head cut to image tokens, and the image tokenizer beside it
     "anole": Layout(
         renaming((r"^(?!lm_head\.)", "model.")), re.compile(r"model\.vqmodel\..*"), _image_row
     ),
-    "anole-vq": Layout(_anole_vq_name, re.compile(r"(?!model\.vqmodel\.).*")),
+    "anole-vq": Layout(
+        lambda name, shapes: f"model.vqmodel.{_chameleon_name(name, shapes)}",
+        re.compile(r"(?!model\.vqmodel\.).*"),
+    ),
     # The same image tokenizer in the file of its authors. As they do, take the network's tensors
     # alone: names of others beside them are unknown.
     "chameleon-vq": Layout(_chameleon_name, re.compile(rf"(?!({_VQ_PARTS})\.).*")),

@@ -71,7 +71,7 @@ def to_fetch(info: ModelInfo, folder: Path | None = None) -> tuple[list[Part], i
     if not fetched:
         return [], 0
     distinct = {path for here in files.values() for path in here}
-    return fetched, max(0, published.needs.download - sum(p.stat().st_size for p in distinct))
+    return fetched, max(0, published.download - sum(p.stat().st_size for p in distinct))
 
 
 def _files_here(part: Part, published: Published, folder: Path | None) -> tuple[Path, ...]:
@@ -96,12 +96,20 @@ def requirements_unmet(
     """
     if info.published is None:
         return None
-    return short_of_memory(info.published, device, dtype) or short_of_disk(info, folder)
+    if short := short_of_memory(info.published, device, dtype):
+        return short
+    cache = Path(HF_HUB_CACHE).absolute()
+    place = next(p for p in (cache, *cache.parents) if p.exists())
+    needed = to_fetch(info, folder)[1]
+    free = shutil.disk_usage(place).free
+    if needed <= free:
+        return None
+    return f"it needs about {gib(needed)} of disk space at {place}, and {gib(free)} are free"
 
 
 def short_of_memory(published: Published, device: torch.device, dtype: str) -> str | None:
     """Return why the device's memory does not suffice, or None."""
-    needed = published.needs.memory
+    needed = published.memory
     free = free_memory(device)
     if free is None or needed <= free:
         return None
@@ -144,17 +152,6 @@ def no_room_to_race(
     )
 
 
-def short_of_disk(info: ModelInfo, folder: Path | None = None) -> str | None:
-    """Return why the disk's free space does not suffice, or None."""
-    cache = Path(HF_HUB_CACHE).absolute()
-    place = next(p for p in (cache, *cache.parents) if p.exists())
-    needed = to_fetch(info, folder)[1]
-    free = shutil.disk_usage(place).free
-    if needed <= free:
-        return None
-    return f"it needs about {gib(needed)} of disk space at {place}, and {gib(free)} are free"
-
-
 def gib(count: int) -> str:
     """Return bytes in words: GiB with one digit, or MiB."""
     return f"{count / GIB:.1f} GiB" if count >= 0.1 * GIB else f"{count / 2**20:.0f} MiB"
@@ -190,18 +187,15 @@ def load(
     return Networks(made["text"], made["target"], drafts, made["tokenizer"], {}, sources)
 
 
-def load_part(
-    part: Part,
-    info: ModelInfo,
-    device: torch.device,
-    dtype: torch.dtype = torch.float32,
-    folder: Path | None = None,
-) -> Any:
-    """Load one part of a published model, to train a drafter. Raise CheckpointError as `load`."""
+def load_part(part: Part, info: ModelInfo, device: torch.device, folder: Path | None = None) -> Any:
+    """Load one part of a published model in float32, to train a drafter.
+
+    Raise CheckpointError as `load`.
+    """
     assert info.published is not None
     located = _located(part, info, folder)
     assert located is not None
-    return _read(part, info.published, located, device, dtype)
+    return _read(part, info.published, located, device, torch.float32)
 
 
 def _read(
@@ -333,7 +327,7 @@ def check(
         lines.append(f"To download: about {gib(left)}.")
     unmet = requirements_unmet(info, chosen, number, folder)
     lines += [
-        f"Memory on {chosen} in 16 bits: about {gib(published.needs.memory)}.",
+        f"Memory on {chosen} in 16 bits: about {gib(published.memory)}.",
         f"Not enough: {unmet}." if unmet else "It fits.",
         "Sizes are estimates, from the shapes of the tensors and the bytes of a number in a file.",
     ]

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern_demo.models.llama import Attention, Layer, Store
+from lantern_demo.models.llama import Layer, Store
 
 Matmul = Callable[[Tensor], Tensor]  # x [..., D] float32 -> [..., O] float32
 
@@ -113,11 +113,7 @@ def complex_rope(rope: Tensor, heads: int) -> Tensor:
 
 
 def paired(rows: Tensor, heads: int) -> Tensor:
-    """Order rows [heads * d, ...] so that pairs (i, i + d / 2) of each head are adjacent.
-
-    `complex_rope` turns adjacent pairs. Scores sum over a whole head, so they do not depend on the
-    order.
-    """
+    """Order rows [heads * d, ...] so that pairs (i, i + d / 2) of each head are adjacent."""
     return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(rows.shape)
 
 
@@ -137,13 +133,6 @@ class Norm:
         return (x / squares.add_(self.floor).sqrt_()).mul_(self.weight)
 
 
-def qkv(kind: str, attention: Attention) -> Matmul:
-    """Make one matmul to queries, keys and values, in the order that `complex_rope` turns."""
-    q, k, v = (part.weight for part in (attention.q_proj, attention.k_proj, attention.v_proj))
-    q, k = paired(q, attention.heads), paired(k, attention.heads)
-    return matmul(torch.cat((q, k, v)), kind)
-
-
 class LeanLayer:
     """`llama.Layer` of fused matmuls, in float32.
 
@@ -151,10 +140,13 @@ class LeanLayer:
     """
 
     def __init__(self, layer: Layer, kind: str, before: Matmul | None, after: Matmul) -> None:
-        self.heads = layer.self_attn.heads
+        attention = layer.self_attn
+        self.heads = attention.heads
         self.before = before
-        self.qkv = qkv(kind, layer.self_attn)
-        self.out = matmul(layer.self_attn.o_proj.weight, kind)
+        # `complex_rope` turns adjacent pairs
+        q, k = (paired(part.weight, self.heads) for part in (attention.q_proj, attention.k_proj))
+        self.qkv = matmul(torch.cat((q, k, attention.v_proj.weight)), kind)
+        self.out = matmul(attention.o_proj.weight, kind)
         self.after = after
         self.gate_up = matmul(
             torch.cat((layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight)), kind

@@ -15,7 +15,7 @@ from torch import nn
 from lantern_demo.decoding import interfaces, sampling, switch
 from lantern_demo.models import anole, llamagen
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.cpu import exact_kind
+from lantern_demo.models.cpu import KINDS, exact_kind
 from lantern_demo.models.device import DTYPES, half
 from lantern_demo.models.hub import Located
 from lantern_demo.models.llama import Decoder
@@ -146,15 +146,11 @@ def prompt_reader(published: Published, located: Located, device: torch.device) 
 
 @dataclass(frozen=True)
 class Runners:
-    """The networks that decode a model, its own or the fused ones of the bundled model.
-
-    Their kinds of matmul are those of `cpu.KINDS`, None where PyTorch decides.
-    """
+    """The networks that decode a model, its own or the fused ones of the bundled model."""
 
     target: interfaces.Target
     drafter: interfaces.Drafter | None
-    kind: str | None = None
-    drafter_kind: str | None = None
+    products: str = ""  # how they compute matmuls, in words; empty where PyTorch decides
 
 
 def small_on_cpu(networks: Networks, device: torch.device) -> bool:
@@ -206,4 +202,5 @@ def joined_runners(networks: Networks) -> Runners:
 def lean_runners(networks: Networks, kind: str, drafter_kind: str) -> Runners:
     """Return the fused runners of a model folder on a CPU, with a kind of matmul each."""
     target = llamagen.LeanTarget(networks.target, kind)
-    return Runners(target, llamagen.LeanDrafter(networks.drafter, drafter_kind), kind, drafter_kind)
+    products = "; the drafter: ".join(dict.fromkeys((KINDS[kind], KINDS[drafter_kind])))
+    return Runners(target, llamagen.LeanDrafter(networks.drafter, drafter_kind), products)

@@ -375,7 +375,7 @@ class DecoderTarget(Decoder):
     def run(
         self, x: Tensor, rotation: Tensor, mask: Tensor | None, stores: Sequence[Store]
     ) -> Tensor:
-        """Apply the blocks and the final norm to x [B, n, H] -> hidden.
+        """Apply the blocks and the final norm to x [B, n, H] -> hidden [B, n, (1 + F) H].
 
         rotation [B or 1, n, 3, 1, d / 2] is that of `rotations`. x may be overwritten.
         """
@@ -386,19 +386,12 @@ class DecoderTarget(Decoder):
             x = block(x, rotation, mask, store, x.shape[1])
             if number in self.feature_layers:
                 features.append(x.clone())  # the next block may overwrite x
-        return with_features(self.norm(x), features)
-
-    def final(self, hidden: Tensor) -> Tensor:
-        """Return the final states [R, n, H] alone, from hidden states or a drafter's outputs."""
-        return hidden[..., : self.config.dim] if self.feature_layers else hidden
+        final = self.norm(x)
+        return torch.cat((final, *features), -1) if features else final
 
     def head(self, hidden: Tensor) -> Tensor:
-        return wide(self.lm_head, self.final(hidden))
-
-
-def with_features(final: Tensor, features: list[Tensor]) -> Tensor:
-    """Append the outputs of feature layers [..., H] to a target's final states [..., H]."""
-    return torch.cat((final, *features), -1) if features else final
+        final = hidden[..., : self.config.dim] if self.feature_layers else hidden
+        return wide(self.lm_head, final)
 
 
 class DecoderDrafter(Decoder):

@@ -144,27 +144,18 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Needs:
-    """The bytes that a published model takes, estimated from the shapes of its tensors.
-
-    Memory is that of a loaded and running model in 16 bits, with room for one run.
-    """
-
-    download: int
-    memory: int
-
-
-@dataclass(frozen=True)
 class Published:
     """The parts of a published model, and their sources.
 
-    A part's first source is downloaded; the others are accepted in a local folder.
+    A part's first source is downloaded; the others are accepted in a local folder. Bytes are
+    estimated from the shapes of the tensors.
     """
 
     target: Sizes
     drafter: DrafterSizes
     sources: Mapping[Part, tuple[Source, ...]]
-    needs: Needs
+    download: int  # bytes
+    memory: int  # bytes of a loaded and running model in 16 bits, with room for one run
     # fields of the image tokenizer's JanusVQVAEConfig that differ from LlamaGen's VQ-16
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
 
@@ -226,10 +217,11 @@ PAPER: dict[str, Any] = {
     "lanternpp_k": 10,
     "lanternpp_lambda": 3.0,
 }
+ANOLE, ANOLE_SHARDS = "leloy/Anole-7b-v0.1-hf", "model-*.safetensors"
 
 
 def _text_to_image(
-    stage: str, size: int, target: str, original: str, drafter: str, needs: Needs
+    stage: str, size: int, target: str, original: str, drafter: str, memory: int
 ) -> ModelInfo:
     """Return a text-to-image model of LlamaGen, with LANTERN's drafter, as in both papers."""
     grid = size // 16
@@ -248,7 +240,8 @@ def _text_to_image(
         published=Published(
             target=LlamaGenConfig(**XL, layers=36, grid=grid, caption_dim=2048, padding="released"),
             drafter=DrafterConfig(**XL, grid=grid),
-            needs=needs,
+            download=14_976_525_868,
+            memory=memory,
             sources={
                 "target": (
                     Source(f"jadohu/{target}", "model.safetensors", "lantern", ("config.json",)),
@@ -263,45 +256,6 @@ def _text_to_image(
                         "t5",
                         ("config.json", "tokenizer.json"),
                     ),
-                ),
-            },
-        ),
-    )
-
-
-def _anole() -> ModelInfo:
-    """Return Anole-7B with LANTERN's drafter, the second family of both papers."""
-    hub = "leloy/Anole-7b-v0.1-hf"
-    shards = "model-*.safetensors"
-    return ModelInfo(
-        id="anole-7b",
-        title="Anole-7B, text to image, 512 px",
-        description=(
-            "Anole-7B, a Chameleon transformer whose image tokens are words of its vocabulary, "
-            "with LANTERN's drafter. It draws 512 x 512 pixels from any English text, which it "
-            "reads itself."
-        ),
-        image_size=512,
-        grid=32,
-        max_prompt=1000,
-        preset={"cfg_scale": 3.0, "top_k": 2000, **PAPER},
-        published=Published(
-            target=AnoleConfig(),
-            drafter=AnoleDrafterConfig(),
-            tokenizer={"embed_dim": 256, "num_embeddings": 8192},
-            needs=Needs(download=16_182_345_478, memory=17_641_061_900),
-            sources={
-                "target": (Source(hub, shards, "anole", ("config.json",)),),
-                "drafter": _drafter("jadohu/anole_drafter"),
-                "tokenizer": (
-                    Source(hub, shards, "anole-vq", ("config.json",)),
-                    Source("GAIR/Anole-7b-v0.1", "tokenizer/vqgan.ckpt", "chameleon-vq"),
-                    Source("facebookresearch/chameleon", "tokenizer/vqgan.ckpt", "chameleon-vq"),
-                ),
-                "text": (
-                    Source(hub, "tokenizer.json", "words"),
-                    Source("GAIR/Anole-7b-v0.1", "tokenizer/text_tokenizer.json", "words"),
-                    Source("facebookresearch/chameleon", "tokenizer/text_tokenizer.json", "words"),
                 ),
             },
         ),
@@ -333,22 +287,46 @@ _ROWS = (
         },
     ),
     _text_to_image(
-        "I",
-        256,
-        "LlamaGen-T2I",
-        "t2i_XL_stage1_256.pt",
-        "llamagen_drafter",
-        Needs(download=14_976_525_868, memory=5_879_373_868),
+        "I", 256, "LlamaGen-T2I", "t2i_XL_stage1_256.pt", "llamagen_drafter", 5_879_373_868
     ),
     _text_to_image(
-        "II",
-        512,
-        "LlamaGen-T2I-2",
-        "t2i_XL_stage2_512.pt",
-        "llamagen2_drafter",
-        Needs(download=14_976_525_868, memory=6_170_746_924),
+        "II", 512, "LlamaGen-T2I-2", "t2i_XL_stage2_512.pt", "llamagen2_drafter", 6_170_746_924
     ),
-    _anole(),
+    # the second family of both papers, with LANTERN's drafter
+    ModelInfo(
+        id="anole-7b",
+        title="Anole-7B, text to image, 512 px",
+        description=(
+            "Anole-7B, a Chameleon transformer whose image tokens are words of its vocabulary, "
+            "with LANTERN's drafter. It draws 512 x 512 pixels from any English text, which it "
+            "reads itself."
+        ),
+        image_size=512,
+        grid=32,
+        max_prompt=1000,
+        preset={"cfg_scale": 3.0, "top_k": 2000, **PAPER},
+        published=Published(
+            target=AnoleConfig(),
+            drafter=AnoleDrafterConfig(),
+            tokenizer={"embed_dim": 256, "num_embeddings": 8192},
+            download=16_182_345_478,
+            memory=17_641_061_900,
+            sources={
+                "target": (Source(ANOLE, ANOLE_SHARDS, "anole", ("config.json",)),),
+                "drafter": _drafter("jadohu/anole_drafter"),
+                "tokenizer": (
+                    Source(ANOLE, ANOLE_SHARDS, "anole-vq", ("config.json",)),
+                    Source("GAIR/Anole-7b-v0.1", "tokenizer/vqgan.ckpt", "chameleon-vq"),
+                    Source("facebookresearch/chameleon", "tokenizer/vqgan.ckpt", "chameleon-vq"),
+                ),
+                "text": (
+                    Source(ANOLE, "tokenizer.json", "words"),
+                    Source("GAIR/Anole-7b-v0.1", "tokenizer/text_tokenizer.json", "words"),
+                    Source("facebookresearch/chameleon", "tokenizer/text_tokenizer.json", "words"),
+                ),
+            },
+        ),
+    ),
 )
 
 REGISTRY: dict[str, ModelInfo] = {info.id: info for info in _ROWS}

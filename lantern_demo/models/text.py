@@ -234,12 +234,9 @@ class CaptionEncoder:
         mask = torch.tensor([encoding.attention_mask], device=device)
         features = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
         features, valid = left_pad(features, mask.bool())
-        return Encoded(features.float(), valid, self._unread(text, encoding))
-
-    def _unread(self, text: str, encoding: Encoding) -> list[str]:
-        """Return the words that the vocabulary lacks, and those that were cut off."""
         cut = text[max(b for _, b in encoding.offsets) :].split() if encoding.overflowing else []
-        return unknown_words(self.tokenizer, text, encoding) + cut
+        unread = unknown_words(self.tokenizer, text, encoding) + cut
+        return Encoded(features.float(), valid, unread)
 
 
 def load_text(

@@ -184,11 +184,6 @@ def neighbour_table(vectors: Tensor, k: int) -> Tensor:
     that the tokenizer's decoder reads: see `ImageTokenizer.codebook`. The released table used the
     raw vectors (jadohu/LANTERN, generate_codebook.py).
     """
-    if not 0 <= k < vectors.shape[0]:
-        raise ValueError(
-            f"k must be between 0 and {vectors.shape[0] - 1} (the codebook's size less one), "
-            f"got {k}"
-        )
     rows = []
     for part in torch.arange(vectors.shape[0], device=vectors.device).split(1024):
         distance = torch.cdist(vectors[part].float(), vectors.float())

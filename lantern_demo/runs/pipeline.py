@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import unicodedata
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -18,10 +20,9 @@ from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS, Method, default_method, default_methods
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.faults import in_words, release_memory, unreadable
+from lantern_demo.faults import in_words
 from lantern_demo.models import bundled, families
 from lantern_demo.models.checkpoints import no_room_to_race
-from lantern_demo.models.cpu import KINDS
 from lantern_demo.models.device import device_name, pick_threads
 from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import ModelInfo
@@ -38,7 +39,6 @@ from lantern_demo.torch_defaults import own_defaults
 
 CROWDED = "the device ran out of memory with all methods at once"
 WARM_UP_TOKENS = 12
-TIMED = ("text", "prefill", "draft", "verify", "commit", "image", "capture")  # parts of a run
 
 
 class Read(NamedTuple):
@@ -78,10 +78,7 @@ class Pipeline:
         runners = families.runners(networks, device, dtype)
         self.target = runners.target
         self.drafter = runners.drafter
-        products = KINDS[runners.kind] if runners.kind else f"{dtype} products, as PyTorch chooses"
-        if runners.drafter_kind not in (None, runners.kind):
-            products += f"; the drafter: {KINDS[runners.drafter_kind]}"
-        self.products = products
+        self.products = runners.products or f"{dtype} products, as PyTorch chooses"
         if device.type == "cpu":
             # So the bundled model's picture takes 90 ms instead of 112, on one core of an EPYC.
             decoders: list[Any] = [networks.tokenizer.vq.decoder, networks.picture]
@@ -128,8 +125,11 @@ class Pipeline:
         if not text:
             raise ValueError(f"prompt is empty; say what to draw, for example: {USUAL}")
         self.info.check_length(text)
-        if bad := unreadable(text):
-            raise ValueError(f"prompt must be text without control characters, got {bad}")
+        # text files cannot hold control characters and half surrogate pairs
+        if bad := next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None):
+            raise ValueError(
+                f"prompt must be text without control characters, got U+{ord(bad):04X}"
+            )
         self.networks.text.check(text)
         return text
 
@@ -309,7 +309,9 @@ class Pipeline:
     def make_room(self) -> None:
         """Release all memory that no current run needs."""
         self._runners.clear()
-        release_memory()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     @own_defaults()
     @torch.inference_mode()
@@ -381,8 +383,9 @@ class Pipeline:
         with clock.measure("image"):
             image = self.images.decode(outcome.tokens)
         choice = self.tree_of(method, settings)
+        done, networks = read.completed, self.networks
         yield Result(
-            **vars(outcome) | {"seconds": {part: clock.seconds[part] for part in TIMED}},
+            **vars(outcome) | {"seconds": dict(clock.seconds)},
             method=method.id,
             image=image,
             history=history,
@@ -392,20 +395,15 @@ class Pipeline:
             schedule=schedule,
             schedule_reason=why,
             machine=self.machine,
-            task=self.task(read, settings),
-        )
-
-    def task(self, read: Read, settings: Settings) -> Task:
-        """Return what is drawn."""
-        done, networks = read.completed, self.networks
-        return Task(
-            datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            {"id": self.info.id, "trained": networks.trained, "sources": networks.sources},
-            read.prompt,
-            read.unknown,
-            done.prompt if done.prompt != read.prompt else None,
-            done.why,
-            settings.as_dict(),
+            task=Task(
+                datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                {"id": self.info.id, "trained": networks.trained, "sources": networks.sources},
+                read.prompt,
+                read.unknown,
+                done.prompt if done.prompt != read.prompt else None,
+                done.why,
+                settings.as_dict(),
+            ),
         )
 
     def _next(self, steps: Iterator[Step | Decoded]) -> Step | Decoded:

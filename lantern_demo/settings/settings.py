@@ -16,8 +16,7 @@ from lantern_demo.settings.trees import (
     DEFAULT,
     DEFAULTS,
     DYNAMIC_TREES,
-    SMALL_STATIC,
-    STATIC_TREES,
+    STATIC_BY_NAME,
     TREES,
     Drafts,
     read_paths,
@@ -68,10 +67,7 @@ class Settings(Knobs):
         """Return the static tree, where the default one is `default`."""
         if self.tree == DEFAULT:
             return default
-        if self.tree == "small":
-            return SMALL_STATIC
-        named = STATIC_TREES.get("naive_extend_57" if self.tree == "paper" else self.tree)
-        return _own_paths(self.tree) if named is None else named
+        return STATIC_BY_NAME.get(self.tree) or _own_paths(self.tree)
 
     def sampling(self) -> Sampling:
         return Sampling(self.temperature, self.top_k, self.top_p, self.cfg_scale)

@@ -44,10 +44,14 @@ STATIC_TREES: dict[str, tuple[Path, ...]] = {
 
 # Trees of static methods and shapes of dynamic ones by name: "small" suits machines on which
 # checking a node is not free, and "paper" is what LANTERN and LANTERN++ published.
-SMALL_STATIC = read_paths("0 1 2 00 01 10 000")
+STATIC_BY_NAME = {
+    "small": read_paths("0 1 2 00 01 10 000"),
+    "paper": STATIC_TREES["naive_extend_57"],
+    **STATIC_TREES,
+}
 DYNAMIC_TREES: dict[str, tuple[int, int, int]] = {"small": (4, 2, 8), "paper": (10, 4, 59)}
 DEFAULT = "default"
-TREES = (DEFAULT, *DYNAMIC_TREES, *STATIC_TREES)
+TREES = (DEFAULT, *STATIC_BY_NAME)
 
 
 class Drafts(NamedTuple):
