@@ -271,8 +271,3 @@ def short_name(name: str) -> str:
 def repeats_of(value: Any) -> int:
     """Return a requested number of races as int. Raises ValueError naming the allowed range."""
     return int(Limit(1, MOST_REPEATS, whole=True).check("repeats", value))
-
-
-def seed_of(value: Any) -> int:
-    """Return a requested seed as int. Raises ValueError naming the allowed range."""
-    return int(Limit(0, MAX_SEED, whole=True).check("seed", value))
