@@ -140,14 +140,6 @@ def test_other_variables_of_gradio_are_not_read(tmp_path: Path) -> None:
 # -- the program
 
 
-@pytest.mark.slow
-def test_a_refusal_is_one_line(taken: int) -> None:
-    done = ran(sys.executable, APP, "--port", taken)
-    assert done.returncode == 2
-    sentence = "port .* cannot be used, since it is taken; .*"
-    assert re.fullmatch(rf"app\.py: error: {sentence}\n", done.stderr), done.stderr
-
-
 def test_a_package_that_is_not_installed_is_named() -> None:
     done = ran(sys.executable, "-S", APP, cwd=APP.parent)  # without the installed packages
     said = "app.py: error: No module named 'httpx'; run pip install -r requirements.txt\n"
