@@ -224,13 +224,10 @@ def sizes_of(c: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@lru_cache
 def lantern_target(case: Golden) -> LlamaGen:
     """LANTERN's target of a case."""
-    return _target(weights_of(case, "target")[0])
-
-
-@lru_cache
-def _target(file: Golden) -> LlamaGen:
+    file = weights_of(case, "target")[0]
     c = file.about["config"]
     config = LlamaGenConfig(
         **sizes_of(c),
@@ -250,16 +247,10 @@ def _target(file: Golden) -> LlamaGen:
 _DRAFTER_TOKENS = {"t2i": 256, "t2i2": 1024}
 
 
+@lru_cache
 def lantern_drafter(case: Golden) -> Drafter:
     """LANTERN's drafter of a case; its prefix is its target's."""
-    return _drafter(
-        weights_of(case, "drafter")[0],
-        weights_of(case, "target")[0],
-    )
-
-
-@lru_cache
-def _drafter(file: Golden, target: Golden) -> Drafter:
+    file, target = weights_of(case, "drafter")[0], weights_of(case, "target")[0]
     c, t = file.about["config"], target.about["config"]
     config = DrafterConfig(
         **sizes_of(c),

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tiny import write_tiny_model
 
 from lantern_demo import disk_cache, faults, load
@@ -25,6 +26,7 @@ from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.bundled import PALETTE
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.ui import files
@@ -187,6 +189,9 @@ def test_every_damaged_file_of_a_model_folder_is_named(folder: Path, tmp_path: P
     leaves.
     """
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    folder = Path(shutil.copytree(folder, tmp_path / "whole"))
+    colours = torch.zeros(64, 3, dtype=torch.uint8)
+    save_file({PALETTE: colours}, folder / f"{PALETTE}.safetensors")
     names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     assert len(names) > 5
     for number, name in enumerate(names):
