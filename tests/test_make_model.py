@@ -15,7 +15,8 @@ from tiny import command, ran, write_tiny_model
 from examples.make_bundled_model import networks, palette
 from examples.make_bundled_model.networks import BUNDLED, PREFIX, grown, left_out, origins_of
 from examples.make_bundled_model.scenes import sample
-from examples.make_bundled_model.world import LONGEST, PICTURES, Captions, vocabulary
+from examples.make_bundled_model.train import FOREIGN, with_strips
+from examples.make_bundled_model.world import LONGEST, PAD, PICTURES, Captions, vocabulary
 from examples.quality.classifier import load_classifier
 from examples.train_drafter.teaching import train_hidden
 from lantern_demo import load
@@ -90,6 +91,18 @@ def test_a_target_grown_by_nothing_computes_the_same_without_a_block_it_does_not
         assert len(same.layers) == layers - 1
         assert (train_hidden(same, tokens, features, mask)[:, -256:] - new).abs().max() > 0.1
     assert len(same.layers) == layers
+
+
+def test_strips_replace_rows_of_a_share_of_the_pictures() -> None:
+    ids = torch.arange(400)[:, None].expand(-1, 256)
+    seen = with_strips(ids, torch.Generator().manual_seed(0))
+    changed = seen != ids
+    share = changed.any(1).float().mean()
+    assert abs(float(share) - FOREIGN) < 0.07
+    assert not changed[:, : 4 * 16].any()
+    rows = changed.view(400, 16, 16)
+    assert torch.equal(rows.any(-1), rows.all(-1))
+    assert PAD == 0
 
 
 @pytest.mark.long

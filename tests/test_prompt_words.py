@@ -77,6 +77,27 @@ def test_captions_of_every_wording_are_read(omit: bool) -> None:
                 assert part in reading.said, (text, part)
 
 
+# The words of each class, written down here by themselves so that a slip in the wordings is seen.
+WORDS = {
+    "count": "a one|two pair|three|four",
+    "colour": "red scarlet crimson|orange amber|yellow golden|green jade|blue azure|purple violet",
+    "shape": "round globe|box square|sky floating",
+    "place": "lake water|hill hills mountains|plain field fields meadow",
+    "time": "dusk sunset evening|night midnight|dawn sunrise morning",
+    "moon": "no without moonless|the with",
+}
+
+
+@pytest.mark.parametrize("part", WORDS)
+def test_a_wording_has_a_word_of_its_own_class_alone(part: str) -> None:
+    own = [set(words.split()) for words in WORDS[part].split("|")]
+    assert len(own) == len(WORDINGS[part])
+    for number, wordings in enumerate(WORDINGS[part]):
+        for wording in wordings + (THING_PLACES[number] if part == "place" else ()):
+            words = set(wording.replace("a pair", "pair").split())
+            assert [n for n, some in enumerate(own) if some & words] == [number], wording
+
+
 @pytest.mark.parametrize(
     ("prompt", "said"),
     [

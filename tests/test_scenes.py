@@ -104,3 +104,20 @@ def test_pictures_are_in_range_and_depend_on_their_scene_alone(renderer: Rendere
     assert pictures.isfinite().all() and pictures.min() >= 0 and pictures.max() <= 1
     order = torch.tensor([4, 2])
     torch.testing.assert_close(renderer(scenes.rows(order)), pictures[order], atol=1e-5, rtol=0)
+
+
+def test_the_mask_covers_what_is_asked_for_alone(renderer: Renderer) -> None:
+    """A lantern of any colour, or one thing or twins, but no moon."""
+    wanted = {name: torch.zeros(1, dtype=torch.int64) for name in ATTRIBUTES}
+
+    def mask(**changes: int) -> Tensor:
+        given = wanted | {name: torch.tensor([value]) for name, value in changes.items()}
+        return renderer(sample(1, 11, wanted=given))[0, 3]
+
+    assert torch.equal(mask(), mask(colour=COLOURS.index("blue"))) and mask().max() > 0.99
+    assert torch.equal(mask(time=1), mask(time=1, moon=1))
+    thing = {"thing": 1, "colour": len(COLOURS), "shape": len(SHAPES)}
+    single, twins = mask(**thing), mask(**thing, count=1)
+    row, middle, sides = int(0.7 * SIZE), SIZE // 2, [SIZE // 10, -SIZE // 10]
+    assert single[row, middle] > 0.9 and single[row, sides].max() < 0.1
+    assert twins[row, sides].min() > 0.9
