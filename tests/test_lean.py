@@ -78,31 +78,16 @@ def outputs(drafter: Any, condition: Any) -> tuple[list[Tensor], list[Tensor]]:
 
     cache, nodes = drafter.new_cache(rows, 30), list[Tensor]()
     stable = [begin(drafter, hidden(c.prefix), torch.tensor([5]), cache, condition)]
+    apart = torch.eye(2, dtype=torch.bool)
+    under = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]).bool()
+    chain = torch.tensor([[1, 0, 1, 0, 0, 1]]).bool()
     for m in (1, 3, 2):
         stable.append(stable_pass(drafter, torch.arange(m) + 9, hidden(m), cache))
-        first = node_pass(
-            drafter,
-            torch.tensor([1, 2]),
-            stable[-1].expand(-1, 2, -1),
-            1,
-            torch.eye(2, dtype=torch.bool),
-            cache,
-        )
-        mask = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]).bool()
-        nodes += [
-            first,
-            node_pass(drafter, torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache),
-        ]
-    nodes.append(
-        node_pass(
-            drafter,
-            torch.tensor([8]),
-            nodes[-1][:, :1],
-            3,
-            torch.tensor([[1, 0, 1, 0, 0, 1]]).bool(),
-            cache,
-        )
-    )
+        root = stable[-1].expand(-1, 2, -1)
+        first = node_pass(drafter, torch.tensor([1, 2]), root, 1, apart, cache)
+        above = first[:, [0, 0, 1]]
+        nodes += [first, node_pass(drafter, torch.tensor([3, 4, 5]), above, 2, under, cache)]
+    nodes.append(node_pass(drafter, torch.tensor([8]), nodes[-1][:, :1], 3, chain, cache))
     return stable, nodes
 
 
