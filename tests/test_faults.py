@@ -201,6 +201,8 @@ def test_every_damaged_file_of_a_model_folder_is_named(folder: Path, tmp_path: P
             "pointer": lambda _: pointer,
             "gone": lambda _: None,
         }.items():
+            if damage == "gone" and name.stem == PALETTE:
+                continue  # it may be absent
             copy = tmp_path / f"{number}-{damage}"
             shutil.copytree(folder, copy)
             data = change((copy / name).read_bytes())
