@@ -30,36 +30,11 @@ from lantern_demo.models.registry import REGISTRY, Sizes
 from lantern_demo.settings.settings import Settings, choice_of
 
 META = torch.device("meta")
-PARTS = ("draft", "verify", "commit")
+# By method the most kernels of a whole step of LlamaGen-XL with the paper's trees, in bfloat16 at
+# temperature 1. Models differ in their layers alone.
+BUDGETS = {"vanilla": 497, "eagle1": 683, "eagle2": 745, "lantern": 926, "lantern++": 898}
 PROMPT = 120  # positions of a prefix, where the model does not say
-# a tree of 16 nodes with the root; a level more costs some 15 kernels
-SIXTEEN = "0 1 2 3 00 01 02 10 11 12 20 21 22 30 31"
 
-# Trees by name: settings that give them.
-TREES: dict[str, dict[str, Any]] = {
-    "none": {},
-    "paper": {"tree": "paper"},
-    "16 nodes": {"tree": SIXTEEN, "draft_top_k": 4, "draft_depth": 1, "draft_nodes": 16},
-}
-
-# Model and tree -> by method the most kernels of a whole step in bfloat16 at temperature 1. Models
-# differ in their layers alone.
-_OF_TREES: dict[tuple[str, str], dict[str, int]] = {
-    ("llamagen-t2i-256", "none"): {"vanilla": 497},
-    ("llamagen-t2i-256", "paper"): {"eagle1": 683, "eagle2": 745, "lantern": 926, "lantern++": 898},
-    ("llamagen-t2i-256", "16 nodes"): {
-        "eagle1": 587,
-        "eagle2": 627,
-        "lantern": 706,
-        "lantern++": 732,
-    },
-    ("anole-7b", "paper"): {"eagle2": 827, "lantern++": 980},
-}
-BUDGETS = {
-    (model, method, tree): most
-    for (model, tree), row in _OF_TREES.items()
-    for method, most in row.items()
-}
 
 # Operations that launch nothing, those that launch two kernels, and those that read a value. CUDA's
 # `addmm` copies a first operand of two dimensions, and then multiplies.
@@ -72,17 +47,10 @@ READS += " bincount"
 
 @dataclass
 class Launches:
-    """The kernels of a step by part, and what no step on an accelerator may do."""
+    """The kernels of a step, and what no step on an accelerator may do."""
 
-    kernels: dict[str, Counter[str]] = field(
-        default_factory=lambda: {part: Counter() for part in PARTS}
-    )
+    kernels: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
-
-    @property
-    def total(self) -> int:
-        """Kernels of the whole step."""
-        return sum(sum(part.values()) for part in self.kernels.values())
 
 
 class Watch(TorchDispatchMode):
@@ -156,7 +124,6 @@ def _placed(sizes: Sizes, dtype: torch.dtype) -> Any:
 def step_of(
     model: str,
     method: str,
-    tree: str = "paper",
     dtype: torch.dtype = torch.bfloat16,
     **settings: Any,
 ) -> Steps:
@@ -164,7 +131,7 @@ def step_of(
     are those of `Settings`.
     """
     info, chosen = REGISTRY[model], METHODS[method]
-    knobs = Settings(**{**info.preset, **TREES[tree], **settings})
+    knobs = Settings(**{**info.preset, "tree": "paper", **settings})
     sizes = info.published.drafter
     target, drafter = _placed(info.published.target, dtype), _placed(sizes, dtype)
     layers = target.feature_layers = getattr(sizes, "feature_layers", ())
@@ -205,17 +172,15 @@ def step_of(
 def count_launches(
     model: str,
     method: str,
-    tree: str = "paper",
     dtype: torch.dtype = torch.bfloat16,
     no_draft: bool = False,
     **settings: Any,
 ) -> Launches:
     """Kernels of one whole step in the middle of a picture. no_draft: the step without drafts at
-    its end. Raises KeyError for an unknown model, method or tree, and ValueError for settings that
-    are not allowed.
+    its end.
     """
-    steps, found = step_of(model, method, tree, dtype, **settings), Launches()
+    steps, found = step_of(model, method, dtype, **settings), Launches()
     shape = steps.shapes()[-1 if no_draft else len(steps.shapes()) // 2]
     steps.step(shape)  # as before a capture: what is worked out once is there from then on
-    steps.step(shape, lambda part: Watch(found.kernels[part], found.faults))
+    steps.step(shape, lambda _: Watch(found.kernels, found.faults))
     return found

@@ -12,14 +12,15 @@ from typing import Any
 
 import torch
 import transformers
-from released import llamagen_tensors, vq_name, with_levels_turned
 from safetensors.torch import save_file
 from tiny import strong
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram, WordLevel
 from torch import Tensor, nn
 
+from examples.make_bundled_model.folder import published_tensors
 from lantern_demo.models.anole import Anole, AnoleDrafter
+from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import (
     REGISTRY,
@@ -114,17 +115,15 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
     path.write_text(json.dumps(values), encoding="utf-8")
 
 
-def lantern_tensors(target: LlamaGen) -> dict[str, Tensor]:
-    """A target under the names of LANTERN's conversion."""
-    own = target.state_dict()
-    head = "lm_head.weight"
-    return {head: own[head]} | {f"model.{k}": v for k, v in own.items() if k != head}
+def tensors_of(network: nn.Module, form: str) -> dict[str, Tensor]:
+    """A network under the names of a published format; golden files tell whether they are right."""
+    return published_tensors(network, LAYOUTS[form])
 
 
-def vq_tensors(tokenizer: ImageTokenizer) -> dict[str, Tensor]:
-    """An image tokenizer under LlamaGen's names, with the buffer that its files carry along."""
-    found = {vq_name(name): value for name, value in tokenizer.vq.state_dict().items()}
-    return {"quantize.codebook_used": torch.zeros(65536), **found}
+def write_vq(folder: Path, tokenizer: ImageTokenizer) -> None:
+    """LlamaGen's image tokenizer, with the buffer that its files carry along."""
+    tensors = tensors_of(tokenizer, "vq") | {"quantize.codebook_used": torch.zeros(65536)}
+    torch.save({"model": tensors}, folder / "vq_ds16_t2i.pt")
 
 
 HEADS = {
@@ -143,7 +142,9 @@ def write_text_model(folder: Path, drafter: bool = True) -> Path:
     target, small, tokenizer = networks()
     for part in ("target", "drafter", "text"):
         (folder / part).mkdir(parents=True)
-    save_file(lantern_tensors(target), folder / "target" / "model.safetensors", {"format": "pt"})
+    save_file(
+        tensors_of(target, "lantern"), folder / "target" / "model.safetensors", {"format": "pt"}
+    )
     config = {
         **HEADS,
         "architectures": ["LlamaForCausalLM"],
@@ -157,29 +158,9 @@ def write_text_model(folder: Path, drafter: bool = True) -> Path:
         torch.save(small.state_dict(), folder / "drafter" / "pytorch_model.bin")
         own = {"rms_norm_eps": DRAFTER.eps, "num_attention_heads": 2}
         write_json(folder / "drafter" / "config.json", own)
-    torch.save({"model": vq_tensors(tokenizer)}, folder / "vq_ds16_t2i.pt")
+    write_vq(folder, tokenizer)
     write_t5(folder / "text")
     return folder
-
-
-def anole_tensors(target: Anole, tokenizer: ChameleonTokenizer) -> dict[str, Tensor]:
-    """A target under the names of the Hub conversion, its head with rows for the whole vocabulary,
-    and its image tokenizer.
-    """
-    own = target.state_dict()
-    found = {f"model.{name}": weight for name, weight in own.items() if name != "lm_head.weight"}
-    head = torch.randn(target.config.embeddings, target.config.dim)
-    head[4 : 4 + target.config.vocab] = own["lm_head.weight"]
-    return (
-        found
-        | {"lm_head.weight": head}
-        | {f"model.vqmodel.{k}": v for k, v in chameleon_vq_tensors(tokenizer).items()}
-    )
-
-
-def chameleon_vq_tensors(tokenizer: ChameleonTokenizer) -> dict[str, Tensor]:
-    """An image tokenizer under the names of Chameleon's own file."""
-    return with_levels_turned(tokenizer.vq.state_dict(), len(tokenizer.vq.decoder.up))
 
 
 def write_shards(tensors: dict[str, Tensor], folder: Path, count: int) -> None:
@@ -206,7 +187,10 @@ def write_anole(folder: Path) -> Path:
     target, small, tokenizer = anole_networks()
     hub = folder / "Anole-7b-v0.1-hf"
     hub.mkdir(parents=True)
-    write_shards(anole_tensors(target, tokenizer), hub, 2)
+    tensors = tensors_of(target, "anole") | tensors_of(tokenizer, "anole-vq")
+    head = torch.randn(ANOLE.embeddings, ANOLE.dim)  # with rows for the whole vocabulary
+    head[4 : 4 + ANOLE.vocab] = tensors["lm_head.weight"]
+    write_shards(tensors | {"lm_head.weight": head}, hub, 2)
     write_json(hub / "config.json", anole_config())
     write_vocabulary(hub / "tokenizer.json")
     (folder / "anole_drafter").mkdir()
@@ -237,8 +221,8 @@ def write_llamagen(folder: Path) -> Path:
     """The same model without a drafter in LlamaGen's own files, as its README places them."""
     target, _, tokenizer = networks(OWN)
     write_t5(folder / "t5-ckpt" / "flan-t5-xl")
-    torch.save({"model": llamagen_tensors(target)}, folder / "t2i_XL_stage1_256.pt")
-    torch.save({"model": vq_tensors(tokenizer)}, folder / "vq_ds16_t2i.pt")
+    torch.save({"model": tensors_of(target, "llamagen")}, folder / "t2i_XL_stage1_256.pt")
+    write_vq(folder, tokenizer)
     return folder
 
 

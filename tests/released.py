@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.models.anole import FIRST, Anole, AnoleDrafter
+from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import (
     AnoleConfig,
@@ -30,6 +31,7 @@ from lantern_demo.models.registry import (
     DrafterConfig,
     LlamaGenConfig,
 )
+from lantern_demo.models.tensors import load_weights
 from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer, neighbour_table
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -184,7 +186,12 @@ def listed_paths(parents: Sequence[int], ordered: bool) -> Tensor:
     )
 
 
-# -- weights under this project's names
+# -- weights, read as a user's: their names and layout are the authors', and not ours to make up
+
+
+def _loaded(model: Any, form: str, *files: Golden) -> Any:
+    paths = [file.path for file in files]
+    return load_weights(model, paths, LAYOUTS[form], torch.device("cpu"), torch.float32)
 
 
 @lru_cache
@@ -204,7 +211,7 @@ def llamagen(case: Golden) -> LlamaGen:
         rope_base=c.get("rope_base", 10000.0),
         eps=c.get("norm_eps", 1e-5),
     )
-    return _loaded(LlamaGen(config), own_state(state))
+    return _loaded(LlamaGen(config), "llamagen", file)
 
 
 def sizes_of(c: dict[str, Any]) -> dict[str, Any]:
@@ -217,67 +224,10 @@ def sizes_of(c: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-LAYER_NAMES = {
-    "input_layernorm": "attention_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.o_proj": "attention.wo",
-    "mlp.gate_proj": "feed_forward.w1",
-    "mlp.up_proj": "feed_forward.w3",
-    "mlp.down_proj": "feed_forward.w2",
-}
-TOP_NAMES = {"embed_tokens": "tok_embeddings", "lm_head": "output"}
-
-
-def own_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """LlamaGen's names of its target -> this project's; queries, keys and values are rows of one
-    matrix there.
-    """
-    renamed: dict[str, Tensor] = {}
-    for name, value in state.items():
-        if name.endswith(".attention.wqkv.weight"):
-            for part, rows in zip("qkv", value.chunk(3), strict=True):
-                renamed[name.replace("attention.wqkv", f"self_attn.{part}_proj")] = rows.clone()
-            continue
-        for ours, theirs in (TOP_NAMES | LAYER_NAMES).items():
-            name = name.replace(f"{theirs}.", f"{ours}.")
-        renamed[name] = value
-    return renamed
-
-
-def llamagen_tensors(target: LlamaGen) -> dict[str, Tensor]:
-    """A target under LlamaGen's own names."""
-    found: dict[str, Tensor] = {}
-    for name, weight in target.state_dict().items():
-        renamed = llamagen_name(name)
-        found[renamed] = torch.cat((found[renamed], weight)) if renamed in found else weight
-    return found
-
-
-def llamagen_names(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The shapes of a target's tensors under LlamaGen's own names."""
-    found: dict[str, tuple[int, ...]] = {}
-    for name, shape in shapes.items():
-        renamed = llamagen_name(name)
-        found[renamed] = (found.get(renamed, (0,))[0] + shape[0], *shape[1:])
-    return found
-
-
-def llamagen_name(name: str) -> str:
-    """LlamaGen's name of one of this project's tensors; queries, keys and values have the same."""
-    if name.startswith("layers."):
-        name = re.sub(r"self_attn\.[qkv]_proj", "attention.wqkv", name)
-    for ours, theirs in (TOP_NAMES | LAYER_NAMES).items():
-        name = re.sub(rf"(^|\.){ours}\.", rf"\1{theirs}.", name)
-    return name
-
-
+@lru_cache
 def lantern_target(case: Golden) -> LlamaGen:
     """LANTERN's target of a case."""
-    return _target(weights_of(case, "target")[0])
-
-
-@lru_cache
-def _target(file: Golden) -> LlamaGen:
+    file = weights_of(case, "target")[0]
     c = file.about["config"]
     config = LlamaGenConfig(
         **sizes_of(c),
@@ -289,10 +239,7 @@ def _target(file: Golden) -> LlamaGen:
         rope_base=c.get("rope_base", 10000.0),
         padding="released",
     )
-    return _loaded(
-        LlamaGen(config),
-        {name.removeprefix("model."): weight for name, weight in file.tensors.items()},
-    )
+    return _loaded(LlamaGen(config), "lantern", file)
 
 
 # The released drafter sets its number of image tokens by the kind of its input, whatever the
@@ -300,16 +247,10 @@ def _target(file: Golden) -> LlamaGen:
 _DRAFTER_TOKENS = {"t2i": 256, "t2i2": 1024}
 
 
+@lru_cache
 def lantern_drafter(case: Golden) -> Drafter:
     """LANTERN's drafter of a case; its prefix is its target's."""
-    return _drafter(
-        weights_of(case, "drafter")[0],
-        weights_of(case, "target")[0],
-    )
-
-
-@lru_cache
-def _drafter(file: Golden, target: Golden) -> Drafter:
+    file, target = weights_of(case, "drafter")[0], weights_of(case, "target")[0]
     c, t = file.about["config"], target.about["config"]
     config = DrafterConfig(
         **sizes_of(c),
@@ -318,37 +259,7 @@ def _drafter(file: Golden, target: Golden) -> Drafter:
         prefix=t["cls_token_num"],
         bias="fc.bias" in file.keys,
     )
-    return _loaded(Drafter(config), file.tensors)
-
-
-# LlamaGen's names of parts of a VQ tokenizer, and those of the library's network.
-_VQ_NAMES = {
-    "encoder.conv_blocks.*.res.": "encoder.down.*.block.",
-    "decoder.conv_blocks.*.res.": "decoder.up.*.block.",
-    "encoder.conv_blocks.*.": "encoder.down.*.",
-    "decoder.conv_blocks.*.": "decoder.up.*.",
-    "mid.0.": "mid.block_1.",
-    "mid.1.": "mid.attn_1.",
-    "mid.2.": "mid.block_2.",
-}
-
-
-def vq_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """LlamaGen's names of a VQ tokenizer -> those of the library's network."""
-    return {_renamed(name, _VQ_NAMES.items()): value for name, value in state.items()}
-
-
-def vq_name(name: str) -> str:
-    """LlamaGen's name of a tensor of the library's image tokenizer."""
-    return _renamed(name, ((ours, theirs) for theirs, ours in _VQ_NAMES.items()))
-
-
-def _renamed(name: str, pairs: Iterable[tuple[str, str]]) -> str:
-    """A name with parts replaced; a star stands for a number."""
-    for old, new in pairs:
-        pattern = re.escape(old).replace(r"\*", r"(\d+)")
-        name = re.sub(pattern, new.replace("*", r"\1"), name)
-    return name
+    return _loaded(Drafter(config), "drafter", file)
 
 
 @lru_cache
@@ -361,10 +272,7 @@ def image_tokenizer(case: Golden, grid: int) -> ImageTokenizer:
     names = "ch ch_mult num_res_blocks z_channels codebook_embed_dim codebook_size"
     sizes = [c[name] for name in names.split()]
     model = with_32_groups(ImageTokenizer(vq_config(*sizes, num_patches=grid)))
-    _loaded(
-        model.vq, vq_state({name: value for part in parts for name, value in part.tensors.items()})
-    )
-    return model.eval()
+    return _loaded(model, "vq", *parts)
 
 
 # -- Anole
@@ -392,20 +300,17 @@ def anole(case: Golden) -> Anole:
         **anole_sizes(case, "target"), layers=case.about["target_config"]["num_hidden_layers"]
     )
     head = case.tensors["lm_head"][FIRST : FIRST + config.vocab]
-    return _loaded(
-        Anole(config),
-        {**weights_of(case, "anole")[0].tensors, "lm_head.weight": head},
-    )
+    model = Anole(config)
+    model.load_state_dict({**weights_of(case, "anole")[0].tensors, "lm_head.weight": head})
+    return model.requires_grad_(False).eval()
 
 
 @lru_cache
 def anole_drafter(case: Golden) -> AnoleDrafter:
     """Anole's drafter of a case."""
-    state = weights_of(case, "anole drafter")[0].tensors
-    return _loaded(
-        AnoleDrafter(AnoleDrafterConfig(**anole_sizes(case, "drafter"), bias="fc.bias" in state)),
-        state,
-    )
+    file = weights_of(case, "anole drafter")[0]
+    config = AnoleDrafterConfig(**anole_sizes(case, "drafter"), bias="fc.bias" in file.keys)
+    return _loaded(AnoleDrafter(config), "drafter", file)
 
 
 @lru_cache
@@ -418,17 +323,7 @@ def chameleon_tokenizer(case: Golden) -> ChameleonTokenizer:
     sizes += [c["embed_dim"], c["n_embed"]]
     grid = math.isqrt(len(case.tensors["indices"]))
     model = with_32_groups(ChameleonTokenizer(vq_config(*sizes, num_patches=grid)))
-    state = {name: value for part in parts for name, value in part.tensors.items()}
-    _loaded(model.vq, with_levels_turned(state, len(d["ch_mult"])))
-    return model.eval()
-
-
-def with_levels_turned(state: dict[str, Tensor], levels: int) -> dict[str, Tensor]:
-    """Chameleon's decoder counts its levels from the picture, the library's from the codes: one's
-    names -> the other's.
-    """
-    turned = lambda found: f"decoder.up.{levels - 1 - int(found[1])}"  # noqa: E731
-    return {re.sub(r"^decoder\.up\.(\d+)", turned, name): value for name, value in state.items()}
+    return _loaded(model, "chameleon-vq", *parts)
 
 
 def with_32_groups(model: Any) -> Any:
@@ -437,8 +332,3 @@ def with_32_groups(model: Any) -> Any:
         if isinstance(module, nn.GroupNorm):
             module.num_groups = 32
     return model
-
-
-def _loaded(model: Any, state: dict[str, Tensor]) -> Any:
-    model.load_state_dict(state, strict=True)
-    return model.requires_grad_(False).eval()

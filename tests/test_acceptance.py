@@ -15,7 +15,7 @@ from tables import (
 from torch import Tensor
 
 from lantern_demo.decoding import reference
-from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, with_neighbours
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.models.tokenizer import neighbour_table as measured_neighbours
 
 
@@ -132,23 +132,6 @@ def test_a_draft_is_marked_where_the_exact_rule_refuses_it(sampled: bool) -> Non
         )
         assert exact.rank.tolist() == [-1 if number >= at else 0] and relaxed.rank.tolist() == [0]
         assert relaxed.relaxed.tolist() == [[number >= at]]
-
-
-def test_verdict_reports_masses() -> None:
-    p = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
-    neighbours = torch.tensor([[1, 2, 3], [0, 2, 3], [3, 1, 0], [2, 1, 0]])
-    verdict = decide(
-        Lantern(3, 0.5), p, torch.tensor([[0]]), None, neighbours, torch.tensor([[0.55]])
-    )
-    assert verdict.rank.tolist() == [0] and verdict.relaxed.tolist() == [[True]]
-    torch.testing.assert_close(verdict.verdict.mass, torch.tensor([[0.1]]))
-    torch.testing.assert_close(verdict.verdict.score, torch.tensor([[0.6]]))
-    rule = Lantern(3, 0.45)
-    ids = with_neighbours(rule, torch.tensor([[0, 3]]), neighbours)
-    members = rule.members(p, ids, torch.tensor([[True, False]]))
-    assert members.member.tolist() == [[[True, True, False, False], [False] * 4]], (
-        "nothing stands for no draft"
-    )
 
 
 def test_relaxed_rule_without_a_table() -> None:

@@ -32,7 +32,6 @@ from lantern_demo.models.checkpoints import load_part
 from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import model_info
 from lantern_demo.runs.load import load
-from lantern_demo.runs.pipeline import Pipeline
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 
@@ -50,18 +49,6 @@ def test_a_published_model_gets_another_drafter(llamagen_model: Path, tmp_path: 
     overlaps = [line["held_out_overlap0"] for line in log if "held_out_overlap0" in line]
     assert len(overlaps) == 2 and overlaps[1] > overlaps[0] + 0.01
     pipe = load(TEXT_ID, drafter=tmp_path / "out" / "drafter", **words)
-
-    def passes_of(pipe: Pipeline) -> int:
-        return sum(
-            pipe.generate("a red lantern", "eagle1", seed=seed, tree="chain").steps
-            for seed in range(4)
-        )
-
-    learnt = passes_of(pipe)
-    torch.nn.init.normal_(pipe.networks.drafter.fc.weight, std=0.1)
-    assert learnt < 0.8 * passes_of(Pipeline(pipe.info, pipe.networks, pipe.device, pipe.dtype)), (
-        "what was learnt is of use"
-    )
     greedy = [
         pipe.generate("a red lake", method, temperature=0).tokens
         for method in ("vanilla", "eagle1", "eagle2")

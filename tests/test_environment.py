@@ -8,13 +8,12 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from unittest.mock import patch
 
 import httpx
 import pytest
+from hub_server import Server, hub_server
 from space import free_port
 from tiny import ran
 
@@ -44,42 +43,38 @@ def taken() -> Iterator[int]:
 
 
 @pytest.fixture
-def server() -> Iterator[str]:
-    """The address of a server, or proxy, that answers with what it was asked for."""
+def server() -> Iterator[Server]:
+    """A server, or proxy, that notes what it is asked for."""
+    with hub_server({}) as server:
+        yield server
 
-    class Echo(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(self.path.encode())
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as http:
-        Thread(target=http.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{http.server_port}"
-        http.shutdown()
+def reached(server: Server, url: str) -> bool:
+    """Whether this server is asked for an address, as it stands in its list."""
+    server.asked.clear()
+    httpx.get(url)
+    return server.asked == [(f"GET {url.removeprefix(server.url)}", None)]
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "all_proxy"])
 @pytest.mark.parametrize("exempt", [{}, {"no_proxy": "example.com"}])
 def test_this_machine_is_reached_without_a_proxy_and_others_through_it(
-    name: str, exempt: dict[str, str], server: str
+    name: str, exempt: dict[str, str], server: Server
 ) -> None:
-    os.environ.update({name: server, **exempt})
+    os.environ.update({name: server.url, **exempt})
     environment.prepare(None)
-    for host in ("127.0.0.1", "localhost"):
-        assert httpx.get(f"{server.replace('127.0.0.1', host)}/own").text == "/own"
-    assert httpx.get(ELSEWHERE).text == ELSEWHERE, "the proxy was asked"
+    assert reached(server, f"{server.url}/own")
+    httpx.get(f"{server.url.replace('127.0.0.1', 'localhost')}/own")
+    assert server.asked[-1][0] == "GET /own"
+    assert reached(server, ELSEWHERE), "the proxy is asked"
     assert not exempt or {"example.com", "127.0.0.1"} <= set(os.environ["NO_PROXY"].split(","))
 
 
-def test_a_proxy_of_the_system_stays(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_system_stays(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """On Windows and macOS, where a variable would hide it."""
-    monkeypatch.setattr(environment, "getproxies", lambda: {"http": server, "ftp": DEAD})
+    monkeypatch.setattr(environment, "getproxies", lambda: {"http": server.url, "ftp": DEAD})
     environment.prepare(None)
-    assert httpx.get(ELSEWHERE).text == ELSEWHERE
+    assert reached(server, ELSEWHERE)
 
 
 NUMBER = "a whole number between 1 and 65535"
@@ -138,14 +133,6 @@ def test_other_variables_of_gradio_are_not_read(tmp_path: Path) -> None:
 
 
 # -- the program
-
-
-@pytest.mark.slow
-def test_a_refusal_is_one_line(taken: int) -> None:
-    done = ran(sys.executable, APP, "--port", taken)
-    assert done.returncode == 2
-    sentence = "port .* cannot be used, since it is taken; .*"
-    assert re.fullmatch(rf"app\.py: error: {sentence}\n", done.stderr), done.stderr
 
 
 def test_a_package_that_is_not_installed_is_named() -> None:

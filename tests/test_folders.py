@@ -17,7 +17,6 @@ import pytest
 import torch
 from gradio_client import Client
 from published import ANOLE_ID, DIM, DRAFTER, TEXT_ID
-from released import llamagen_tensors
 from safetensors.torch import load_file, save_file
 from tiny import command, served
 
@@ -54,7 +53,8 @@ def of_lantern(text: Path, anole: Path, to: Path) -> Path:
 def of_llamagen(text: Path, anole: Path, to: Path) -> Path:
     """FoundationVision/LlamaGen, README and language/README."""
     copied(text, to, {"vq_ds16_t2i.pt": "", "text": "t5-ckpt/flan-t5-xl"})
-    torch.save({"model": llamagen_tensors(published.networks()[0])}, to / "t2i_XL_stage1_256.pt")
+    tensors = published.tensors_of(published.networks()[0], "llamagen")
+    torch.save({"model": tensors}, to / "t2i_XL_stage1_256.pt")
     return to
 
 
@@ -69,7 +69,7 @@ def of_lantern_anole(text: Path, anole: Path, to: Path) -> Path:
         save_file(tensors, shard, {"format": "pt"})
     meta = to / "chameleon" / "tokenizer"
     meta.mkdir(parents=True)
-    state = published.chameleon_vq_tensors(published.anole_networks()[2])
+    state = published.tensors_of(published.anole_networks()[2], "chameleon-vq")
     more = {"loss.logvar": torch.zeros(1), "model_ema.decay": torch.zeros(1)}
     torch.save({"state_dict": state | more, "epoch": 3}, meta / "vqgan.ckpt")
     (to / "Anole-7b-v0.1-hf" / "tokenizer.json").rename(meta / "text_tokenizer.json")
@@ -169,20 +169,6 @@ def test_a_drafter_of_another_model_or_none_is_refused(
     ):
         with pytest.raises(CheckpointError, match=says):
             load(TEXT_ID, device="cpu", folder=folder, drafter=drafter)
-
-
-def test_a_drafter_of_other_sizes_is_not_to_be_deleted(text_model: Path, tmp_path: Path) -> None:
-    """Its owner has trained it, and learns which sizes differ."""
-    state = write_drafter(tmp_path / "state_20") / "model.safetensors"
-    cut = {
-        name: weight[tuple(slice(n // 2 if n == DIM else n) for n in weight.shape)].contiguous()
-        for name, weight in load_file(state).items()
-    }
-    save_file(cut, state)
-    says = rf"size mismatch for embed_tokens.weight: .*\[{DIM // 2}, .*\[{DIM}, "
-    with pytest.raises(CheckpointError, match=says) as refused:
-        load(TEXT_ID, device="cpu", folder=text_model, drafter=state.parent)
-    assert "delete" not in str(refused.value)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])

@@ -122,19 +122,6 @@ def test_the_whole_command_on_a_small_model(
 
 TIMED = {"c", "gain", "speedup"}  # the numbers of a row that a clock gives
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]
-# The command, whose second process ends without a word before its fourth picture.
-ENDS_EARLY = """
-import os, runpy, sys
-sys.path.insert(0, {root!r})
-from examples.quality import drawing
-whole, left = drawing.picture_of, [1, 2, 3]
-def picture_of(pipe, job):
-    if os.environ["RANK"] == "1":
-        left.pop() if left else os._exit(1)
-    return whole(pipe, job)
-drawing.picture_of = picture_of
-runpy.run_path({command!r}, run_name="__main__")
-"""
 
 
 def rows_of(out: Path) -> list[dict[str, Any]]:
@@ -146,16 +133,9 @@ def rows_of(out: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def mark(part: Path) -> int:
-    """Mark the whole pictures of a part, and return their number."""
-    records = [json.loads(line) | {"marked": True} for line in drawing.lines_of(part)]
-    part.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
-    return len(records)
-
-
 @pytest.mark.long
 @pytest.mark.slow
-def test_two_processes_give_the_numbers_of_one_and_resume(
+def test_two_processes_give_the_numbers_of_one(
     judged_folder: Path, sprites: Path, tmp_path: Path
 ) -> None:
     words = ["--model", judged_folder, "--device", "cpu", "--methods", "eagle1"]
@@ -163,21 +143,8 @@ def test_two_processes_give_the_numbers_of_one_and_resume(
     words += ["--sprites", sprites]
     one, two = tmp_path / "one", tmp_path / "two"
     run.main([*map(str, words), "--out", str(one)])
-    (whole,) = one.glob("drawn-*.jsonl")
-
-    early = tmp_path / "early.py"
-    root, command = Path(__file__).parents[1], run.__file__
-    early.write_text(ENDS_EARLY.format(root=str(root), command=command), encoding="utf-8")
-    ended = ran(sys.executable, *TORCHRUN, early, *words, "--out", two)
-    assert ended.returncode and not {*two.glob("*.md")}, ended.stderr[-3000:]
-    kept = {part.stem: mark(part) for part in drawing.parts_of(two / whole.name)}
-    assert kept[f"{whole.stem}-1"] == 3 and sum(kept.values()) <= 9
-
-    done = ran(sys.executable, *TORCHRUN, command, *words, "--out", two)
+    done = ran(sys.executable, *TORCHRUN, run.__file__, *words, "--out", two)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert drawing.parts_of(two / whole.name) == [two / whole.name]
-    lines = [json.loads(line) for line in drawing.lines_of(two / whole.name)]
-    assert len(lines) == 12 and sum("marked" in line for line in lines) == sum(kept.values())
     assert rows_of(two) == rows_of(one)
 
 

@@ -324,14 +324,14 @@ driver.set_active(Absent())
 JITFunction.run = without_a_launch
 switch.on = lambda device: True
 kernels.dependent = lambda device: capability >= 90
-runs = [(method, "16 nodes", torch.bfloat16) for method in ("vanilla", "eagle1", "eagle2", "sjd")]
+runs = [(method, "small", torch.bfloat16) for method in ("vanilla", "eagle1", "eagle2", "sjd")]
 runs += [(method, "paper", torch.bfloat16) for method in ("lantern", "lantern++")]
-runs += [("lantern++", "16 nodes", torch.float32), ("lantern", "paper", torch.float32)]
+runs += [("lantern++", "small", torch.float32), ("lantern", "paper", torch.float32)]
 if capability >= 90:  # the same kernels but for their early launches
     runs = [runs[0], runs[1], runs[4]]
 with torch.inference_mode():
     for method, tree, dtype in runs:
-        steps = step_of("llamagen-t2i-256", method, tree, dtype)
+        steps = step_of("llamagen-t2i-256", method, dtype, tree=tree)
         assert steps.target.fused
         for shape in steps.shapes()[:2]:
             steps.step(shape)

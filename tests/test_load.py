@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -295,27 +294,6 @@ def test_warnings_are_logged_once() -> None:
 
 
 # -- all of it together, and the end
-
-
-@pytest.mark.slow
-def test_many_at_once_each_get_their_own_answer(url: str) -> None:
-    """Four clients at a time; one in three leaves in the middle of its run."""
-    cases: list[dict[str, Any]] = [
-        {"prompt": "a red lantern", "methods": ["vanilla"], "seed": 1},
-        {"prompt": "two blue box lanterns", "methods": ["eagle1", "lantern++"], "seed": 2},
-        {"prompt": "a golden sky lantern", "methods": ["eagle2"], "seed": 3},
-    ]
-    alone = [drawn(url, case) for case in cases]
-
-    def client(number: int) -> dict[str, list[int]]:
-        if number % 3 == 0:
-            answer(url, join(url, CASE).json()["event_id"], leave_after=2)
-        return drawn(url, cases[number % len(cases)])
-
-    with ThreadPoolExecutor(4) as clients:
-        together = list(clients.map(client, range(8)))
-    assert together == [alone[number % len(cases)] for number in range(8)]
-    wait_for(lambda: idle(url), "the device")
 
 
 @pytest.mark.slow

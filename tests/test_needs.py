@@ -16,9 +16,9 @@ from published import (
     TEXT_ID,
     write_text_model,
 )
-from released import llamagen_names, vq_state
 from tiny import command
 
+from examples.make_bundled_model.folder import published_tensors
 from lantern_demo.models import checkpoints, hub
 from lantern_demo.models.checkpoints import GIB
 from lantern_demo.models.families import LAYOUTS, blank_network
@@ -77,9 +77,9 @@ def test_full_sizes_are_those_of_the_released_classes(model: str, part: Any, gol
     assert sum(map(prod, wanted.values())) == listed["numel"]
     if part == "tokenizer":
         del wanted["quantize.codebook_used"]
-        wanted = {f"vq.{name}": shape for name, shape in vq_state(wanted).items()}  # type: ignore[arg-type]
-    found = shapes_of(own)
-    assert (llamagen_names(found) if part == "target" else found) == wanted
+    form = {"target": "llamagen", "tokenizer": "vq"}.get(part, "drafter")
+    found = published_tensors(own, LAYOUTS[form])
+    assert {name: tuple(tensor.shape) for name, tensor in found.items()} == wanted
 
 
 def test_anoles_full_sizes_are_those_of_the_library_and_the_released_classes() -> None:

@@ -38,18 +38,14 @@ def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
 
 @pytest.fixture
 def commit(git: Call, tmp_path: Path) -> Call:
-    """Commit files of a size in bytes, None to delete them."""
+    """Commit a file of a size in bytes, None to delete it."""
 
-    def commit(**files: int | None) -> None:
-        for name, size in files.items():
-            file = tmp_path / name
-            if size is None:
-                file.unlink()
-                continue
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(os.urandom(size))
+    def commit(name: str, size: int | None) -> None:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink() if size is None else file.write_bytes(os.urandom(size))
         git("add", "--all")
-        git("commit", "--message", "files")
+        git("commit", "--message", "a file")
 
     return commit
 
@@ -63,16 +59,17 @@ def check(folder: Path) -> tuple[int, str]:
 def test_a_large_file_is_refused_even_if_a_later_commit_deletes_it(
     git: Call, commit: Call, tmp_path: Path
 ) -> None:
-    commit(readme=10)
+    """Without the main branch the last commit counts."""
+    commit("first", LARGE)
+    assert check(tmp_path)[0] == 1  # the only commit
     git("update-ref", "refs/remotes/origin/main", "HEAD")
-    commit(**{"runs/last one.pt": LARGE})
-    assert check(tmp_path)[0] == 1
-    commit(**{"runs/last one.pt": None})
+    commit("runs/last one.pt", LARGE)
+    commit("runs/last one.pt", None)
     code, told = check(tmp_path)
     assert code == 1 and f"runs/last one.pt: {LARGE} bytes" in told
     git("update-ref", "refs/remotes/origin/main", "HEAD")
     assert check(tmp_path) == (0, "")  # of the last commit, which only deletes
-    commit(small=LARGE - 1)
+    commit("small", LARGE - 1)
     assert check(tmp_path) == (0, "")
 
 
@@ -90,17 +87,6 @@ def test_a_large_file_is_refused_even_if_a_later_commit_deletes_it(
 def test_only_the_shipped_model_and_pictures_may_be_large(
     commit: Call, tmp_path: Path, name: str, code: int
 ) -> None:
-    commit(readme=10)
-    commit(**{name: LARGE})
+    commit("readme", 10)
+    commit(name, LARGE)
     assert check(tmp_path)[0] == code
-
-
-def test_without_the_main_branch_the_last_commit_counts(
-    git: Call, commit: Call, tmp_path: Path
-) -> None:
-    commit(large=LARGE)
-    assert check(tmp_path)[0] == 1  # the only commit
-    commit(large=None, small=10)
-    assert check(tmp_path) == (0, "")
-    git("clone", "--depth", 1, tmp_path.as_uri(), tmp_path / "clone")
-    assert check(tmp_path / "clone") == (0, "")

@@ -345,12 +345,6 @@ def test_an_installed_package_has_its_files() -> None:
     assert files and set(files) <= packed
 
 
-def test_files_are_small_enough_for_plain_git() -> None:
-    sizes = {path: path.stat().st_size for path in tracked_files()}
-    assert not [path.name for path, size in sizes.items() if size > 10_000_000]
-    assert sum(size for path, size in sizes.items() if CARD.parent in path.parents) < 45_000_000
-
-
 def test_no_path_of_somebodys_machine() -> None:
     # spelt in pieces, or this file would be found
     roots = "|".join(("home/[a-z]", "root" + "/", "Users" + "/", "work" + "/"))

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from released import Golden, cases, close, lantern_probabilities, listed_paths
+from released import Golden, cases, lantern_probabilities, listed_paths
 from released_rule import as_released, released_rule
 from runs import walked
 from tables import decide
 from torch import Tensor
 
-from examples.quality.tvd import without
 from lantern_demo.decoding import sampling as sampled_by
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
@@ -104,19 +103,6 @@ def test_sampled_decisions(case: Golden, name: str, kind: str) -> None:
             rule, draft, lantern_probabilities(logits, sampling), last, neighbours, uniforms
         )
         torch.testing.assert_close(probs, wanted["sample_p"][trial], atol=2e-6, rtol=2e-5)
-
-
-@pytest.mark.parametrize("case", cases("sampled acceptance"))
-def test_probabilities_of_draws(case: Golden) -> None:
-    """Each node's probability given its earlier siblings, which the rules above divide by."""
-    golden = case.tensors
-    for trial, draft in drafts(case, sampled=True):
-        probs, children = draft.q, draft.tree.children[draft.tree.inner]
-        for rank in range(draft.tree.width):
-            nodes, rows = children[:, rank].clamp(min=0), children[:, rank] >= 0
-            drawn = probs.gather(1, draft.tokens[nodes].unsqueeze(1))[:, 0]
-            close(drawn[rows], golden["static_node_cond_prob"][trial][nodes[rows]])
-            probs = without(probs, draft.drawn[:, rank])
 
 
 @pytest.mark.parametrize(("case", "name"), cases("greedy acceptance", rules))

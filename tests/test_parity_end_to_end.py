@@ -101,16 +101,6 @@ def best_candidate(step: Step, ordered: bool) -> int:
     return next(number for number, path in enumerate(paths) if path[: len(step.path)] == step.path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("case", "run"), cases("greedy pictures", runs))
-def test_tokens_of_the_length_asked_for(case: Golden, run: str) -> None:
-    """The picture as a user asks for it: as many tokens as recorded and not one more."""
-    *_, result = decoded(
-        case, models_of(case, run.split(".", 1)[0]), method_of(case, run), case.about["max_length"]
-    )
-    assert result.tokens == case.tensors[f"{run}.tokens"].tolist()
-
-
 @pytest.mark.parametrize(
     ("case", "prompt"), cases("greedy pictures", parts_like(r"(.*)\.ar\.tokens"))
 )

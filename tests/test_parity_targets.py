@@ -41,12 +41,6 @@ def teacher_forced(model: LlamaGen, condition: Condition, tokens: Tensor) -> tup
     )
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_rotary_table(case: Golden) -> None:
-    wanted = case.tensors["freqs_cis"]
-    close(llamagen(case).rope[: len(wanted)], wanted)
-
-
 @pytest.mark.parametrize(("case", "suffix"), cases("llamagen", parts_like("prefill_logits(.*)")))
 def test_logits(case: Golden, suffix: str) -> None:
     """With the prompts' masks, and without where the file has that too."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy
 import pytest
-import torch
 
 from lantern_demo import load
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
@@ -77,13 +76,6 @@ def test_a_picture_that_is_drawn_on_stays_the_callers(pipe: Pipeline) -> None:
     first.image.paste((0, 0, 0), (0, 0, *first.image.size))
     second = pipe.generate("a red lantern", "sjd", seed=3)
     assert second.tokens == first.tokens and second.image.tobytes() == before
-
-
-def test_the_picture_decoder_draws_larger_than_the_tokenizer(tiny_model: Path) -> None:
-    pipe, tokens = load(tiny_model), list(range(64)) * 4
-    assert (pipe.info.grid, pipe.info.image_size) == (16, 256)
-    assert pipe.images.decode(tokens).size == (256, 256)
-    assert pipe.networks.tokenizer.decode(torch.tensor([tokens])).shape[-2:] == (128, 128)
 
 
 def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None:

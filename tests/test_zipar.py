@@ -5,11 +5,8 @@ vanilla's.
 from __future__ import annotations
 
 import pytest
-import torch
 
 from examples import zipar
-from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.runs.pipeline import Pipeline
 
 SHAPES = [(16, 4, window) for window in (1, 2, 3, 4, 9)] + [
@@ -62,18 +59,3 @@ def test_a_race_tells_what_it_gains_and_changes(pipe: Pipeline) -> None:
     grid = pipe.info.grid
     assert found["mean_accepted_length"] == pytest.approx((grid * grid - 1) / (2 * grid - 2))
     assert 0 < found["changed"] < 1 and found["speedup"] > 0 and found["interval"] is None
-
-
-def test_changed_tokens_are_those_that_the_model_draws_otherwise(pipe: Pipeline) -> None:
-    """Of vanilla's picture one token is replaced: it is counted, and all that follow from it are
-    judged after it.
-    """
-    encoded = pipe.read("two red lanterns").encoded
-    config, condition = pipe.prepared(METHODS["vanilla"], pipe.defaults, encoded)
-    tokens = pipe.generate("two red lanterns", "vanilla", seed=3).tokens
-    noise = gumbel_(torch.empty(len(tokens), pipe.target.vocab_size), 3)
-    assert zipar.changed(pipe.target, condition, config, noise, tokens) == 0
-    tokens[-1] = (tokens[-1] + 1) % pipe.target.vocab_size
-    assert zipar.changed(pipe.target, condition, config, noise, tokens) == pytest.approx(
-        1 / len(tokens)
-    )

@@ -17,6 +17,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -135,34 +136,11 @@ def asks(url: str, visitor: str, **values: Any) -> str:
         return str(error)
 
 
-def opens(url: str) -> str:
-    """Open the page as a browser does -> its HTML, and what the events that fill it answer."""
-    import httpx
-
-    with httpx.Client(base_url=url, headers=space.PROXY, timeout=SECONDS) as http:
-        told = [http.get("/").raise_for_status().text]
-        for event in http.get("/config").raise_for_status().json()["dependencies"]:
-            if not (
-                event["backend_fn"] and any(trigger == "load" for _, trigger in event["targets"])
-            ):
-                continue
-            asked = {
-                "data": [None] * len(event["inputs"]),
-                "fn_index": event["id"],
-                "session_hash": "visitor",
-            }
-            if event["queue"] is False:
-                told.append(
-                    http.post("/gradio_api/run/predict", json=asked).raise_for_status().text
-                )
-            else:
-                http.post("/gradio_api/queue/join", json=asked).raise_for_status()
-                told.append(
-                    http.get("/gradio_api/queue/data", params={"session_hash": "visitor"})
-                    .raise_for_status()
-                    .text
-                )
-    return "\n".join(told)
+def opens(page: Any) -> str:
+    """What the events that fill the page answer to a visitor who comes."""
+    events = {event.name: event.fn for event in page.fns.values()}
+    came = events["first"]("navigate", SimpleNamespace(query_params={}))
+    return str([*events["arrive"](), came])
 
 
 def hangs_up(url: str, visitor: str, lender: Lender) -> bool:
@@ -189,7 +167,7 @@ def main(model: Path, scratch: Path) -> dict[str, Any]:
     page = build(model)
     _, url, _ = launch(page, prevent_thread_lock=True, quiet=True)
     told = {
-        "opened": opens(url),
+        "opened": opens(page),
         "asked_for_opening": len(lender.asked),
         "state": page.lantern_service.state,
         "device": str(page.lantern_service.wait().device),
