@@ -204,10 +204,12 @@ def test_the_headline_counts_in_a_race_and_names_its_result(raced: Raced) -> Non
     first = [lane["label"] for lane in lanes if f"{lane['seconds']:.2f}" == told[0]]
     expect(raced.page.locator(".lane[data-first] h3")).to_have_text(first)
     best = min(lanes, key=lambda lane: (lane["steps"], lane["seconds"]))
-    result = f"The same prompt in {best['steps']} steps instead of {lanes[0]['steps']}."
+    spent = {lane["name"]: f"{lane['seconds']:.2f}\u00a0s" for lane in lanes}
+    result = f"{best['label']} took {best['steps']} steps. Vanilla: {lanes[0]['steps']}."
     if f"{best['seconds']:.2f}" != told[0]:
-        fewest = f"{best['label']}: {best['steps']} steps, the fewest."
-        result = f"{order[0]['label']} was fastest. {fewest}"
+        result = f"{order[0]['label']} was fastest: {spent[order[0]['name']]}."
+        if order[0]["name"] != "vanilla":
+            result += f" Vanilla: {spent['vanilla']}."
     expect(raced.page.locator(HEADLINE)).to_have_text(result)
     assert raced.faults == ""
     assert sum(value for value, _ in raced.moved) < 0.03, raced.moved
@@ -255,6 +257,7 @@ def test_back_draws_the_run_before(raced: Raced) -> None:
     page = raced.page
     before, tokens = page.url, "lanternRun.lanes[0].tokens"
     drawn_before = page.evaluate(tokens)
+    entries = page.evaluate("history.length")
     only(page, "vanilla")
     draw(page)
     page.wait_for_url(lambda address: address != before)
@@ -264,6 +267,7 @@ def test_back_draws_the_run_before(raced: Raced) -> None:
     page.go_back()
     drawn(page, len(DEFAULT))
     assert page.evaluate(tokens) == drawn_before
+    assert page.evaluate("history.length") == entries + 1, "or nobody could go back further"
 
 
 def test_stop_on_a_phone_leaves_what_was_drawn(tab: Page, server: str) -> None:

@@ -89,15 +89,14 @@ def seeded(request: Request, result: Shown, suiting: tuple[int, ...]) -> tuple[R
 
     suiting: the seeds that suit the prompt. A run that would repeat the shown `result` gets the
     next of them, or a random one. A new prompt gets the first, unless the visitor has set another.
+    A recording is drawn with its own seed.
     """
     before: tuple[str | None, int] = None, DEFAULT_SEED
     if result.record is not None:
         before = result.record["prompt"], result.record["settings"]["seed"]
     if suiting and request.prompt != before[0] and request.seed == before[1]:
         request = request.with_seed(suiting[0])
-    # The pictures of a run that was not drawn here, such as a recording, would look as before.
-    recorded = result.request is None and (request.prompt, request.seed) == before
-    if not recorded and request != result.request:
+    if request != result.request:
         return request, False
     following = dict(pairwise(suiting)).get(request.seed)
     return request.with_seed(secrets.randbelow(NEW_SEEDS) if following is None else following), True
@@ -154,9 +153,10 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     if shown.record is None:  # the results are not left to look like this run's
         updates |= {w.result: Shown(), w.table: NO_TABLE}
         updates |= {button: handed_out(None) for button in (w.record, w.sheet)}
+        updates |= {button: gr.update(interactive=False) for button in (w.repeat, w.twin)}
     else:
         updates |= results_of(w, service, shown, "live", True)
-        runs = [Recorded(shown.record, shown.pictures), *visited][:VISITED]
+        runs = [Recorded(shown.record, shown.pictures, shown.request), *visited][:VISITED]
         updates |= {w.visited: runs, w.runs: strip_of([*runs, *recorded_runs()])}
     return updates
 

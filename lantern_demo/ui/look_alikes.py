@@ -60,23 +60,22 @@ def looker(service: Service) -> Callable[[Any], dict[str, Any]]:
     def look(asked: Any) -> dict[str, Any]:
         """Return the pictures of a step's guesses, or {"error": a sentence}.
 
-        `asked` is checked here: anybody can send anything.
+        "later" says that the same step may be asked for again. `asked` is checked here: anybody can
+        send anything.
         """
+        busy = {"error": texts.LOOK_LATER, "later": True}
         try:
             step = _checked(service, asked)
             if on_zero_gpu():
                 raise ValueError(texts.NO_LOOK_HERE)
             if not one.acquire(timeout=PATIENCE):
-                raise ValueError(texts.LOOK_LATER)
+                return busy
             try:
-                found = service.at_once(_decoded, step, liked)
+                return service.at_once(_decoded, step, liked) or busy
             finally:
                 one.release()
-            if found is None:
-                raise ValueError(texts.LOOK_LATER)
         except ValueError as error:
             return {"error": texts.to_visitor(str(error))}
-        return found
 
     return look
 

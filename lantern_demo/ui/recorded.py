@@ -14,6 +14,7 @@ from typing import Any
 from PIL import Image
 
 from lantern_demo.models.tensors import check_fetched
+from lantern_demo.runs.race import Request
 from lantern_demo.ui.run_view import picture_address, picture_of, webp_address
 
 FOLDER = Path(__file__).with_name("recorded")
@@ -22,10 +23,11 @@ THUMBNAIL = 96  # pixels a side of an example's picture, twice its size on the p
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recorded run; pictures are data addresses by method."""
+    """A run to show again; pictures are data addresses by method."""
 
     record: dict[str, Any]
     pictures: dict[str, str]
+    request: Request | None = None  # of a run of this visit
 
 
 @cache

@@ -141,6 +141,6 @@ def _presented(
 
     A run that begins meanwhile takes the stage: it writes `w.shown`.
     """
-    now = Shown({}, run.record, run.pictures)
+    now = Shown({}, run.record, run.pictures, request=run.request)
     words = status_html(texts.of_run(texts.SOURCES[source], run.record))
     return {**results_of(w, service, now, source, own), w.status: words}

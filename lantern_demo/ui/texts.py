@@ -39,9 +39,9 @@ METHODS_INFO = (
 )
 SEED_LABEL = "Seed"
 SEED_INFO = (
-    "Empty: a new one. Draw also takes a new one if nothing changed. A thing has six seeds with "
-    "which every method draws it, and they come first. The same seed, settings and draft trees "
-    "give the same pictures, up to rounding."
+    "Empty: a new one. Draw also takes a new one if nothing changed. A thing in its usual place "
+    "has six seeds with which every method draws it, and they come first. The same seed, settings "
+    "and draft trees give the same pictures, up to rounding."
 )
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
 OTHER_SETTINGS = (
@@ -53,7 +53,9 @@ PAPER_TOLD = (
     "Filled in: the papers' draft trees, k, delta and lambda, stored neighbours, and own random "
     "numbers for each method."
 )
-PAPER_SLOW = "They are made for GPUs: here they make every other method slower than vanilla."
+PAPER_SLOW = (
+    "They are made for GPUs: here they make every method with a drafter slower than vanilla."
+)
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
 LINKS = "About this demo"
 PAPERS = {
@@ -76,8 +78,8 @@ TABLE_HEAD = (
 REPEAT = "Repeat 5 times"
 REPEATING = "Run {number} of {of}."
 REPEATED = (
-    "All times and speedups are medians of {of} runs of the same prompt and seed. The lanes still "
-    "show the first run."
+    "Each time and each speedup is the median of its own {of} values, of runs with the same "
+    "prompt and seed. The lanes still show the first run."
 )
 HOW_TAB, NUMBERS_TAB = "How it works", "Numbers"
 TWIN_LABEL, TWIN = "A method", "Draw its exact twin"
@@ -94,7 +96,7 @@ TWIN_TOLD = (
     "Its exact twin took {twin} steps."
 )
 TYPE, PICK, SURPRISE = "type \u2026", "Lists", "Surprise"
-NOT_DRAWN = "The prompt names nothing that this model draws. It draws these:"
+NOT_DRAWN = "This model cannot draw that. It draws these:"
 OFFERS = "What this model draws"
 PARTS = {
     "count": "Number",
@@ -143,7 +145,7 @@ READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment."
 WAITS_ALREADY = "You wait for the device already; your run starts when it is free."
 NO_LOOK_HERE = "on this Space the GPU is only lent for runs, so other pieces cannot be shown"
-LOOK_LATER = "The device is at work; look again in a moment."
+LOOK_LATER = "The device is at work. The guesses are decoded when it is free."
 LOOK_NOT_LOADED = (
     "the model of this run is not loaded here, so its guesses cannot be shown as pictures"
 )
@@ -182,8 +184,8 @@ PANEL: dict[str, Any] = {
         "pieces": ["1 new piece", "{count} new pieces"],
         "some": " A part of them is shown.",
         "check": "One step of the model checks all guesses at once.",
-        "keep": "{kept} of {made} guesses stay, and the model adds one piece itself: {added}.",
-        "keepLast": "{kept} of {made} guesses stay, and the picture is full.",
+        "keep": "Kept: {kept} of {made} guesses. The model adds one piece itself: {added}.",
+        "keepLast": "Kept: {kept} of {made} guesses. The picture is full.",
         "alike": "Orange is a look-alike: the exact rule refuses it.",
     },
     "verdicts": {
@@ -209,12 +211,9 @@ WEB: dict[str, Any] = {
     "stage": "The race",
     # The headline: before its number, and after it.
     "headlines": {
-        "before": "The same prompt in ",
-        "after": " instead of {other}.",
-        "vanilla": "Vanilla was fastest: ",
-        "fastest": "{first} was fastest. {method}: ",
-        "fewest": ", the fewest.",
-        "alone": "{method} took ",
+        "took": "{method} took ",
+        "fastest": "{method} was fastest: ",
+        "vanilla": ". Vanilla: {other}.",
         "begins": "The race begins.",
         "leads": "{method} leads: ",
         "draws": "{method}: ",
@@ -247,7 +246,8 @@ WEB: dict[str, Any] = {
         "{method} takes {steps} steps instead of {other}. Each of them takes {grown} times as long "
         "as vanilla's, so it is {fast}."
     ),
-    "ownNumbers": "Drawn with own random numbers, so the picture differs: {methods}.",
+    "ownNumber": "{methods} uses other random numbers, so its picture differs.",
+    "ownNumbers": "{methods} use other random numbers, so their pictures differ.",
     "disturbed": "Other programs used the processor, too, so the seconds are long.",
     "before": "These pictures are of an earlier run.",
     "racing": "The methods take turns on one device. Each lane counts only its own computing time.",

@@ -36,14 +36,13 @@ function headlineOf(lanes) {
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
   const [best] = [...lanes].sort((a, b) => a.steps - b.steps || took(a) - took(b));
   const first = lanes.reduce((a, b) => (took(b) < took(a) ? b : a));
-  const number = counted(best.steps);
-  const both = { first: first.label, method: best.label };
-  if (sooner(took(first) / 1000, took(best) / 1000))
-    return [say(words.fastest, both), number, words.fewest, "more"];
-  if (!vanilla || lanes.length === 1)
-    return [say(words.alone, { method: best.label }), number, "."];
-  if (best === vanilla) return [words.vanilla, number, "."];
-  return [words.before, number, say(words.after, { other: vanilla.steps })];
+  const than = (lane, other) =>
+    vanilla && lane !== vanilla ? say(words.vanilla, { other: other(vanilla) }) : ".";
+  const spent = (lane) => seconds(took(lane));
+  if (lanes.length > 1 && (best === vanilla || sooner(took(first) / 1000, took(best) / 1000)))
+    return [say(words.fastest, { method: first.label }), spent(first), than(first, spent)];
+  const steps = than(best, (lane) => lane.steps);
+  return [say(words.took, { method: best.label }), counted(best.steps), steps];
 }
 
 /** Who leads at equal decode time, once each lane has a tenth of its picture, else null. The leader
@@ -59,7 +58,7 @@ function leaderOf(lanes, before) {
 /** The sentence while lanes are drawn, live or in a replay: who is done, or who leads. */
 function headlineAt(lanes, leader) {
   const words = WORDS.headlines;
-  const done = lanes.filter((lane) => lane.committed === lane.total);
+  const done = lanes.filter((one) => one.phase === "done" && one.committed === one.total);
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
   if (done.length) {
     const first = done.reduce((a, b) => (b.seconds < a.seconds ? b : a));

@@ -1,5 +1,6 @@
 // The panel that tells a step on the large picture of its lane: guesses, their check, what is kept.
 
+const LATER = 2000; // ms until a busy device is asked again
 const EDGES = {
   guess: "#ffffff",
   own: "#ffffff",
@@ -120,10 +121,9 @@ function stepPanel(look) {
       error: String(error.message ?? error),
     }));
     if (one !== lane || at !== step) return;
-    if (found.error) {
-      note.textContent = found.error;
-      return;
-    }
+    note.textContent = found.error ?? "";
+    if (found.later) asking = setTimeout(ask, LATER);
+    if (found.error) return;
     const strip = await imageAt(found.picture);
     if (one !== lane || at !== step) return;
     const nodes = shownNodes(lane, step);

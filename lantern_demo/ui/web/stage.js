@@ -8,6 +8,7 @@ const MOST = 6; // lanes in a row
 const FRAME = 33; // ms between two pictures of a replay: without a graphics card more takes a core
 const state = { run: null, lanes: [], grid: 16, time: 0, total: 0, cell: -1 };
 Object.assign(state, { playing: false, last: 0, ranks: new Map(), leader: null, here: false });
+state.opened = new URLSearchParams(location.search).has("prompt"); // a link, not yet drawn
 
 const headline = document.querySelector("#headline h1");
 const source = el("p", { class: "source" });
@@ -59,8 +60,9 @@ function show() {
   const view = JSON.parse(props.value);
   const views = [...view.lanes, ...(view.rest ?? [])];
   const racing = Boolean(view.racing);
+  const another = view.run === null || view.run !== state.run;
   document.body.classList.toggle("racing", racing);
-  if (view.run === null || view.run !== state.run) {
+  if (another) {
     const before = new Map(state.lanes.map((one) => [one.view.id, one.canvas]));
     const old = (id) => (racing && !calm.matches ? before.get(id) : null);
     state.lanes = views.map((one) => laneOf(one, { open, hover }, old(one.id)));
@@ -69,7 +71,7 @@ function show() {
     grid.toggleAttribute("data-many", views.length >= MOST);
     state.run = view.run;
   }
-  if (view.own) setAddress(view.link);
+  if (view.own) setAddress(view.link, another);
   state.link = view.link ?? state.link;
   pause();
   // The words beside a race; or, as the styles have it, beside a refusal.
@@ -88,12 +90,15 @@ function show() {
   else over(view);
 }
 
-/** The link of what is shown becomes the page's address; the theme stays. */
-function setAddress(link) {
+/** The link of what is shown becomes the page's address; the theme stays. A run has one entry in
+ * the history: the end of a run, and the run of an opened link, replace theirs. */
+function setAddress(link, another) {
+  const write = another && !state.opened ? "pushState" : "replaceState";
+  state.opened = false;
   const asked = new URLSearchParams(link);
   const theme = new URLSearchParams(location.search).get("__theme");
   if (theme) asked.set("__theme", theme);
-  if (`?${asked}` !== location.search) history.pushState(history.state, "", `?${asked}`);
+  if (`?${asked}` !== location.search) history[write](history.state, "", `?${asked}`);
 }
 
 /** Copy the link of what is shown. */
@@ -178,10 +183,11 @@ function over(view) {
   const first = vanillaData();
   for (const one of known) tellCost(one, first);
   const others = finished().filter(({ shares, id }) => !shares && id !== "vanilla");
-  const methods = others.map(({ label }) => label).join(", ");
+  const methods = new Intl.ListFormat("en").format(others.map(({ label }) => label));
+  const told = others.length > 1 ? words.ownNumbers : words.ownNumber;
   why.replaceChildren(
     el("span", {}, reason(finished())),
-    methods && first ? el("b", {}, say(words.ownNumbers, { methods })) : "",
+    methods && first ? el("b", {}, say(told, { methods })) : "",
   );
   explainButton.disabled = !known.length;
   state.here = view.source.kind === "live";
