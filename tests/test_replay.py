@@ -441,9 +441,7 @@ def test_a_step_is_read_from_tree_path_and_trials(browser: Browser) -> None:
     ]
     assert asked["cells"] == [2] and asked["tree"]["at"] == 0
     assert asked["tree"]["parents"] == [0, 0, 0, 1, 2, 4]
-    assert keep.startswith(
-        "Kept: 2 of 5 guesses. The model adds one piece itself: 3 new pieces."
-    )
+    assert keep.startswith("Kept: 2 of 5 guesses. The model adds one piece itself: 3 new pieces.")
 
 
 def test_of_a_large_tree_a_part_is_shown(browser: Browser) -> None:

@@ -20,6 +20,7 @@ from pages import (
     only,
     open_page,
     save,
+    settings,
     tab_of,
     type_prompt,
 )
@@ -84,6 +85,14 @@ def test_the_address_is_a_link_that_draws(shown: Page, tab: Page, server: str) -
     refusal = "Draft tree must be one of default, small, paper"
     expect(tab.get_by_role("alert")).to_contain_text(refusal)
     assert tab.locator("#status img").count() == 0
+
+
+def test_settings_without_a_field_are_named_while_a_link_sets_them(tab: Page, server: str) -> None:
+    open_page(tab, f"{server}?temperature=0.5&lantern_k=5")
+    settings(tab)
+    expect(tab.locator("#others")).to_contain_text("Set now: temperature 0.5.")
+    tab.locator("#reset").click()
+    expect(tab.locator("#others")).not_to_contain_text("Set now")
 
 
 def test_a_reload_in_the_middle_of_a_race_is_told(browser: Browser, server: str) -> None:

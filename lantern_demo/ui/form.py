@@ -11,7 +11,7 @@ import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
 from lantern_demo.models.registry import PAPER
-from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, ON_THE_FORM
+from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, ON_THE_FORM, short_name
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.ask import Sentence, filled
@@ -34,10 +34,18 @@ class Form:
     methods: gr.CheckboxGroup
     knobs: dict[str, Any]
     others: gr.State
+    note: gr.HTML  # names those of `others` that are not the preset's
     seed: gr.Number
 
     def all(self) -> list[Any]:
-        return [self.seed, self.others, *self.sentence.all(), self.methods, *self.knobs.values()]
+        return [
+            self.seed,
+            self.others,
+            self.note,
+            *self.sentence.all(),
+            self.methods,
+            *self.knobs.values(),
+        ]
 
 
 def choose(
@@ -54,14 +62,15 @@ def choose(
     return {
         **filled(form.sentence, info, texts.EXAMPLES[0][0] if prompt is None else prompt),
         form.methods: gr.update(choices=boxes, value=chosen_methods(service, methods)),
-        **_values(form, settings or Settings(**info.preset)),
+        **_values(service, form, settings or Settings(**info.preset)),
     }
 
 
-def _values(form: Form, settings: Settings) -> Updates:
+def _values(service: Service, form: Form, settings: Settings) -> Updates:
     values = settings.as_dict()
     shown = {knob: values[name] for name, knob in form.knobs.items()}
-    return {**shown, form.others: {name: values[name] for name in OTHERS}}
+    note = _note(settings, Settings(**service.info.preset))
+    return {**shown, form.others: {name: values[name] for name in OTHERS}, form.note: note}
 
 
 def usable_methods(service: Service) -> list[Method]:
@@ -96,15 +105,24 @@ def add_settings(service: Service, sentence: Sentence) -> Form:
         with gr.Row():
             knobs |= {name: _knob(name, getattr(defaults, name)) for name in pair}
     others = gr.State({name: getattr(defaults, name) for name in OTHERS})
-    form = Form(sentence, methods, knobs, others, seed)
+    note = gr.HTML(_note(defaults, defaults), elem_id="others", render=False)
+    form = Form(sentence, methods, knobs, others, note, seed)
     told = answer("settings-told")
     with gr.Row():
         for title, paper in ((texts.PAPER, True), (texts.RESET, False)):
             button = gr.Button(title, min_width=120, elem_id="paper" if paper else "reset")
             filling = partial(preset, service, form, told, paper)
-            button.click(filling, None, [told, others, *knobs.values()], **AT_ONCE)
-    gr.HTML(f'<p class="note">{escape(texts.OTHER_SETTINGS)}</p>')
+            button.click(filling, None, [told, others, note, *knobs.values()], **AT_ONCE)
+    note.render()
     return form
+
+
+def _note(settings: Settings, usual: Settings) -> str:
+    """Return the note on settings without a field; it names those that are not the preset's."""
+    now, before = settings.as_dict(), usual.as_dict()
+    values = [f"{short_name(name)} {now[name]}" for name in OTHERS if now[name] != before[name]]
+    told = f" {texts.OTHERS_NOW.format(values=', '.join(values))}" if values else ""
+    return f'<p class="note">{escape(texts.OTHER_SETTINGS + told)}</p>'
 
 
 def preset(service: Service, form: Form, told: gr.HTML, paper: bool) -> Updates:
@@ -121,7 +139,7 @@ def preset(service: Service, form: Form, told: gr.HTML, paper: bool) -> Updates:
         values |= {"tree": "paper", "noise": "independent", "neighbours": "raw"}
         settings = settings.with_changes(**values)
         words = texts.PAPER_TOLD + ("" if service.on_gpu else f" {texts.PAPER_SLOW}")
-    return {told: status_html(words), **_values(form, settings)}
+    return {told: status_html(words), **_values(service, form, settings)}
 
 
 def _knob(name: str, value: Any) -> Any:

@@ -218,6 +218,9 @@ def _row(entry: dict[str, Any], settings: Settings, races: list[dict[str, Any]])
         costs = (sum(_parts(own)) / sum(_parts(vanilla)) for own, vanilla in raced)
         cost = f" (c {median(costs):.2f})"
     values = [f"{knob} {value:g}" for knob, value in rule_values(entry, settings).items()]
+    noise = f"{entry['noise']} noise"
+    if raced and raced[0][1]["noise"] != entry["noise"] != "independent":
+        noise += ", vanilla's independent"
     return [
         LABELS[name],
         f"{entry['steps']} ({entry['mean_accepted_length']:.2f})",
@@ -225,7 +228,7 @@ def _row(entry: dict[str, Any], settings: Settings, races: list[dict[str, Any]])
         gain,
         texts.changed_of(entry),
         " + ".join(f"{part:.2f}" for part in parts) + cost,
-        ", ".join([tree_of(entry, settings), *values, f"{entry['noise']} noise"]),
+        ", ".join([tree_of(entry, settings), *values, noise]),
     ]
 
 

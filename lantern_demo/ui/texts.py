@@ -48,6 +48,7 @@ OTHER_SETTINGS = (
     "The API and links have more settings: temperature, top-k, top-p, guidance, window, dynamic "
     "tree and neighbours."
 )
+OTHERS_NOW = "Set now: {values}."
 PAPER, RESET = "Paper settings", "Reset to preset"
 PAPER_TOLD = (
     "Filled in: the papers' draft trees, k, delta and lambda, stored neighbours, and own random "
