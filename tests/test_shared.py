@@ -12,6 +12,7 @@ from test_loop import ALL, NEIGHBOURS, SETTINGS, run
 from lantern_demo import load
 from lantern_demo.decoding import reference
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import LanternPlusPlus
 from lantern_demo.decoding.sampling import Sampling
@@ -61,6 +62,16 @@ def test_drafts_are_accepted_all_the_same(method: str) -> None:
     """Or the identity would hold of a method that refuses everything."""
     lengths = [run(method, 30, seed, noise="shared")[1].mean_accepted_length for seed in range(5)]
     assert sum(lengths) / 5 > (1.4 if METHODS[method].needs_drafter else 1.05)
+
+
+def test_a_second_child_is_kept_in_its_place() -> None:
+    """In trees of a width of two: the nodes of a chain need no move."""
+    tree, seconds = StaticTree([(0,), (1,), (0, 0), (1, 0)]), 0
+    for seed in range(8):
+        steps, done = run("eagle1", 30, seed, noise="shared", tree=tree)
+        assert done.tokens == run("vanilla", 30, seed, noise="shared")[1].tokens
+        seconds += sum(step.path[:2] == [0, 2] for step in steps)
+    assert seconds > 8
 
 
 def test_which_noise_a_run_has() -> None:

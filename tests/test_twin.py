@@ -30,6 +30,7 @@ def test_a_twin_is_the_run_up_to_the_first_loan(method: str, pipe: Pipeline) -> 
         before = copy.deepcopy(done.record)
         twin = pipe.twin(done.record, method)
         assert done.record == before and twin.changed == 0
+        assert twin.noise == done.noise == "independent"
         assert twin.tree_settings == done.tree_settings
         events = done.record["methods"][method]["events"]
         lent = [any(score > p + LENT for _, p, score, _ in trials) for trials in events["trials"]]
