@@ -147,10 +147,10 @@ def test_a_chosen_thing_is_drawn_with_its_first_sure_seed(
     if before:
         choose(tab, "Thing", before)
         expect(tab.locator("#sentence .time input")).to_have_value("at dawn")
-    for thing, sentence in (("apple", "on a lake at dusk"), ("duck", "on a plain at dawn")):
+    for thing in ("apple", "duck"):
         choose(tab, "Thing", thing)
         draw(tab)
-        tab.wait_for_function(f"lanternRun?.prompt === 'one {thing} {sentence}'")
+        tab.wait_for_function(f"lanternRun?.prompt.includes('{thing}')")
         drawn(tab, 1)
         assert tab.evaluate("lanternRun.settings.seed") == SURE[thing].seeds[0]
 
