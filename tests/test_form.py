@@ -13,7 +13,7 @@ from tiny import page_of
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.prompt_words import Completed
+from lantern_demo.prompt_words import USUAL, Completed, completed
 from lantern_demo.scenes import SURE, worded
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
@@ -56,8 +56,10 @@ def shown(form: Form, updates: Updates) -> dict[str, Any]:
     }
 
 
-def picked(form: Form, **said: str) -> dict[str, Any]:
-    return shown(form, chosen(form.sentence, INFO, says(form, **said)))
+def picked(form: Form, before: str = USUAL, **said: str) -> dict[str, Any]:
+    """What is shown after a choice. before: the sentence that was shown."""
+    s = form.sentence
+    return shown(form, chosen(s, INFO, says(form, **said) | {s.prompt: before}))
 
 
 def says(form: Form, typing: bool = False, **said: str) -> dict[Any, Any]:
@@ -66,14 +68,42 @@ def says(form: Form, typing: bool = False, **said: str) -> dict[Any, Any]:
     return {s.typing: typing} | {one: said.get(part, "") for part, one in s.lists.items()}
 
 
-def test_a_chosen_thing_stands_where_it_is_drawn_surely(form: Form) -> None:
-    """Only such places and times are offered for it, and one of it."""
+def sentence_of(found: dict[str, Any]) -> str:
+    return worded({part: found[part]["value"] for part in LISTED if found[part]["visible"]})
+
+
+CAT = "one cat on a plain at dusk"
+APPLE = {"count": "one", "thing": "apple", "place": "on a lake", "time": "at dawn"}
+
+
+def test_a_chosen_thing_stands_where_its_seeds_suit_it(form: Form) -> None:
+    """Not at a place and time that the list had before, which may be allowed for it."""
+    for name, sure in SURE.items():
+        other = "one owl on a lake at dawn" if name != "owl" else CAT
+        for before in (USUAL, other):
+            found = picked(form, before, **APPLE | {"thing": name})
+            assert sentence_of(found) == completed(INFO, f"a {name}").prompt
+            assert completed(INFO, sentence_of(found)).seeds == sure.seeds
+            assert found["prompt"]["value"] == sentence_of(found), "what was before, next time"
+            now = says(form, **APPLE | {"thing": name}) | {form.sentence.prompt: before}
+            at_once = completed(INFO, prompt_of(form.sentence, now))
+            assert at_once.seeds == sure.seeds, "Draw before the answer"
+
+
+def test_a_chosen_place_stays_with_its_thing(form: Form) -> None:
+    """So does all when a list of things is left unchanged."""
+    at_dawn = "one apple on a lake at dawn"
+    for before in (at_dawn, "one apple on a plain at dusk"):
+        assert sentence_of(picked(form, before, **APPLE)) == at_dawn
+
+
+def test_a_thing_has_only_places_and_times_where_it_is_drawn_surely(form: Form) -> None:
+    """And one of it."""
     found = picked(
         form, count="three", colour="red", thing="fox", place="over a lake", time="at dusk"
     )
     assert not found["colour"]["visible"] and not found["prompt"]["visible"]
-    values = {part: found[part]["value"] for part in LISTED if found[part]["visible"]}
-    assert worded(values) == "one fox on a lake at dusk"
+    assert sentence_of(found) == "one fox on a plain at dusk"
     options = {part: [value for _, value in found[part]["choices"]] for part in LISTED}
     assert options["place"] == ["on a plain", "on a lake"] and options["time"] == ["at dusk"]
     assert options["count"] == ["one"]
@@ -81,16 +111,43 @@ def test_a_chosen_thing_stands_where_it_is_drawn_surely(form: Form) -> None:
 
 
 def test_back_to_lanterns_all_is_offered_again(form: Form) -> None:
-    found = picked(form, count="one", thing="lantern", place="on a plain", time="at dusk")
-    assert all(found[part]["visible"] for part in LISTED)
-    assert len(found["place"]["choices"]) == 1 + 3 + 1, "any, the three, and the one that is shown"
+    """In the usual sentence. Other lanterns stay as they are."""
+    said = {"count": "one", "thing": "lantern", "place": "on a plain", "time": "at dusk"}
+    found = picked(form, CAT, **said)
+    assert all(found[part]["visible"] for part in LISTED) and sentence_of(found) == USUAL
+    assert len(found["place"]["choices"]) == 1 + 3, "any and the three"
+    found = picked(form, "one golden lantern", **said)
+    assert found["prompt"]["value"] == "one lantern on a plain at dusk"
+    assert len(found["place"]["choices"]) == 1 + 3 + 1, "and the one that is shown"
 
 
-def test_type_is_an_entry_of_the_things(form: Form) -> None:
-    found = picked(form, count="two", thing=TYPE, time="at night")
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("two lanterns at night", {"count": "two", "time": "at night"}),
+        (CAT, {"count": "one", "place": "on a plain", "time": "at dusk"}),
+    ],
+)
+def test_type_is_an_entry_of_the_things(form: Form, before: str, said: dict[str, str]) -> None:
+    """The line of text has the sentence as it stood."""
+    found = picked(form, before, thing=TYPE, **said)
     assert found["typing"] and found["prompt"]["visible"]
-    assert found["prompt"]["value"] == "two lanterns at night"
+    assert found["prompt"]["value"] == before
     assert not any(found[part]["visible"] for part in LISTED)
+
+
+def test_what_no_list_has_is_left_out(form: Form) -> None:
+    """A late choice may be of a list that is replaced. A stranger can send anything."""
+    s = form.sentence
+    late = says(form, thing="cat", count="three", colour="red", place="over a lake")
+    assert s.said(late) == {
+        "count": "three", "colour": "red", "thing": "cat", "place": "over a lake"
+    }  # fmt: skip
+    for value in ("red", "../..", "<img src=x>", "x" * 9999, None):
+        strange = {one: value for part, one in s.lists.items() if part != "colour"}
+        assert s.said(says(form) | strange) == {}
+        given = {s.typing: False, s.prompt: CAT, s.lists["colour"]: value} | strange
+        assert sentence_of(shown(form, chosen(s, INFO, given))) == USUAL == prompt_of(s, given)
 
 
 def test_a_prompt_with_a_moon_is_shown_as_text(form: Form) -> None:

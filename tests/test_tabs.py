@@ -26,6 +26,7 @@ from pages import (
 )
 from PIL import Image
 
+from lantern_demo.scenes import SURE
 from lantern_demo.ui import compare, texts
 
 if TYPE_CHECKING:
@@ -136,6 +137,70 @@ def test_surprise_draws_and_a_thing_stands_where_it_is_sure(tab: Page, server: s
     expect(place).to_have_value("on a plain")
     draw(tab)
     tab.wait_for_function("lanternRun.prompt === 'one cat on a plain at dusk'")
+
+
+def shown_sentence(page: Page) -> str:
+    words = page.locator("#sentence .part input").evaluate_all("all => all.map(one => one.value)")
+    return " ".join(words)
+
+
+@pytest.mark.parametrize("before", [None, "owl"])
+def test_a_chosen_thing_is_drawn_with_its_first_sure_seed(
+    tab: Page, server: str, before: str | None
+) -> None:
+    """Also where a place and time of the thing before would be allowed, and Draw is pressed before
+    the lists are filled in.
+    """
+    open_page(tab, server)
+    only(tab, "vanilla")
+    if before:
+        choose(tab, "Thing", before)
+        expect(tab.locator("#sentence .time input")).to_have_value("at dawn")
+    for thing in ("apple", "duck"):
+        choose(tab, "Thing", thing)
+        draw(tab)
+        tab.wait_for_function(f"lanternRun?.prompt.includes('{thing}')")
+        drawn(tab, 1)
+        assert tab.evaluate("lanternRun.settings.seed") == SURE[thing].seeds[0]
+
+
+def test_quick_choices_are_all_answered(tab: Page, server: str) -> None:
+    """Though a list may be replaced while a word of it is on its way. The last choice counts."""
+    answers: list[int] = []
+    tab.on("response", lambda one: answers.append(one.status) if "predict" in one.url else None)
+    open_page(tab, server)
+    for wait in range(0, 160, 40):
+        for thing in ("cat", "lanterns", "owl", "lanterns", "apple"):
+            choose(tab, "Thing", thing)
+            tab.wait_for_timeout(wait)
+    expect(tab.locator("#sentence .count input")).to_have_value("one")
+    tab.wait_for_timeout(500)
+    assert shown_sentence(tab) == "one apple on a lake at dusk" and set(answers) == {200}
+    choose(tab, "Thing", texts.TYPE)
+    line = tab.locator("#prompt :is(textarea, input)")
+    expect(line).to_have_value("one apple on a lake at dusk")
+
+
+def test_keys_choose_without_losing_their_place(tab: Page, server: str) -> None:
+    """Arrows do not scroll. Enter leaves the keys with the list, which it closes. Lists that Tab
+    has passed stay closed: one that an answer changes while it is open is a fault in Gradio.
+    """
+    open_page(tab, server)
+    tab.set_viewport_size({"width": 1280, "height": 600})
+    tab.get_by_role("combobox", name=texts.PARTS["count"]).focus()
+    for _ in range(3):
+        tab.keyboard.press("Tab")
+    thing = tab.get_by_role("combobox", name=texts.PARTS["thing"])
+    expect(thing).to_be_focused()
+    expect(tab.get_by_role("listbox")).to_have_count(1)
+    for key in ("ArrowDown", "ArrowDown", "End", "ArrowUp", "Enter"):
+        tab.keyboard.press(key)
+    expect(tab.locator("#sentence .place input")).to_have_value("on a lake")
+    expect(thing).to_be_focused()
+    expect(tab.get_by_role("listbox")).to_have_count(0)
+    assert tab.evaluate("scrollY") == 0 and shown_sentence(tab) == "one crown on a lake at dusk"
+    tab.keyboard.press("Tab")
+    expect(tab.get_by_role("combobox", name=texts.PARTS["place"])).to_be_focused()
 
 
 def test_a_run_is_saved(shown: Page, tmp_path: Path) -> None:

@@ -14,15 +14,17 @@ from lantern_demo.models.registry import ModelInfo
 from lantern_demo.prompt_words import (
     PLACE,
     THING,
+    USUAL,
     NotDrawn,
     Phrasebook,
     completed,
     phrasebook,
     with_article,
 )
-from lantern_demo.scenes import LANTERN, OF_LANTERNS, PLURALS, WORDINGS, worded
+from lantern_demo.scenes import LANTERN, OF_LANTERNS, PLURALS, THING_PLACES, WORDINGS, worded
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates
+from lantern_demo.ui.gradio_patches import take_late_words
 from lantern_demo.ui.limits import AT_ONCE, QUIET
 from lantern_demo.ui.service import Service
 
@@ -36,8 +38,40 @@ TO_THE_TEXT = """() => {
     if (line || !left--) clearInterval(timer);
   }, 50);
 }"""
+# The keys of a list do not scroll the page. Gradio hears no others: it would open a list again
+# after Tab, and fail when an answer changes it. After Enter the list has the keys again, closed.
+# `before` has what was shown when a list was opened.
+LIST_KEYS = """() => {
+  const keys = ["ArrowDown", "ArrowUp", "Home", "End", "Enter", "Escape"];
+  const sentence = document.getElementById("sentence");
+  sentence.addEventListener("keydown", (event) => {
+    if (!keys.includes(event.key)) return event.stopPropagation();
+    event.preventDefault();
+    if (event.key !== "Enter") return;
+    setTimeout(() => {
+      if (document.activeElement !== document.body) return;
+      event.target.focus();
+      event.target.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
+    }, 50);
+  });
+  sentence.addEventListener("focusin", () => {
+    for (const list of sentence.querySelectorAll("input")) list.dataset.before = list.value;
+  });
+}"""
+# Lists that a choice has changed are marked for two seconds.
+MARK = """() => setTimeout(() => {
+  const outline = ["2px solid var(--color-accent)", "2px solid transparent"];
+  for (const list of document.querySelectorAll("#sentence input")) {
+    if (list.value !== list.dataset.before) list.closest(".part").animate({ outline }, 2000);
+    list.dataset.before = list.value;
+  }
+}, 50)"""
 LISTED = tuple(part for part in WORDINGS if part != "moon")  # parts of a prompt that have lists
 TYPE = "type"  # the entry of the things' list that shows the line of text
+# what a list can say, by part; of a late choice also what it does not offer now
+WORDS = {part: {phrase for option in WORDINGS[part] for phrase in option} for part in LISTED}
+WORDS[PLACE] |= {phrase for option in THING_PLACES for phrase in option}
+WORDS[THING] |= {TYPE}
 
 
 @dataclass(frozen=True)
@@ -57,11 +91,12 @@ class Sentence:
 
     def said(self, given: dict[Any, Any]) -> dict[str, Any]:
         """Return the words of the lists by part of the sentence. given: values by component."""
-        return {part: given[one] for part, one in self.lists.items() if given[one]}
+        return {part: given[one] for part, one in self.lists.items() if given[one] in WORDS[part]}
 
 
 def add_sentence(info: ModelInfo) -> Sentence:
     """Add the fields, for the model of the page."""
+    take_late_words("part")
     given = _fields(info, texts.EXAMPLES[0][0], typing=False)
     lists = {}
     with gr.Row(elem_id="sentence"):
@@ -167,22 +202,37 @@ def prompt_of(s: Sentence, given: dict[Any, Any]) -> Any:
     It is the line of text where that counts, else the sentence of the lists.
     """
     said = s.said(given)
-    return given[s.prompt] if given[s.typing] or TYPE in said.values() else worded(said)
+    typing = given[s.typing] or TYPE in said.values()
+    return given[s.prompt] if typing else _sentence(said, given[s.prompt])
+
+
+def _sentence(said: dict[str, Any], shown: str) -> str:
+    """Return the sentence of the lists. shown: the one before their latest choice.
+
+    A thing that was not shown before stands where it is drawn most surely. Lanterns after a thing
+    are the usual ones.
+    """
+    thing = said.get(THING, LANTERN)
+    if any(f" {noun} " in f" {shown} " for noun in (thing, PLURALS[thing])):
+        return worded(said)
+    return USUAL if thing in WORDINGS[THING][0] else with_article(thing)
 
 
 def wire_prompt(service: Service, s: Sentence, offers: gr.HTML) -> None:
     """Wire the lists, the line of text, Surprise, and the prompts that a refusal offers."""
     info = service.info
+    gr.on(None, None, js=LIST_KEYS, **QUIET)  # when the page is loaded
     for part in (THING, PLACE):
         # `select` would not hear Enter. `input` also hears that a list is left unchanged.
         picked = s.lists[part].input(
             partial(chosen, s, info),
-            {s.typing, *s.lists.values()},
+            {s.typing, s.prompt, *s.lists.values()},
             s.all(),
             trigger_mode="always_last",
             **AT_ONCE,
         )
         picked.then(None, js=TO_THE_TEXT, **QUIET)
+        picked.then(None, js=MARK, **QUIET)
     s.toggle.click(lambda text: filled(s, info, listed(info, text)), [s.prompt], s.all(), **AT_ONCE)
     drawn = s.surprise.click(partial(surprised, s, info), None, s.all(), **AT_ONCE)
     drawn.then(None, js=PRESS_DRAW, **QUIET)
@@ -197,16 +247,19 @@ def wire_prompt(service: Service, s: Sentence, offers: gr.HTML) -> None:
 def chosen(s: Sentence, info: ModelInfo, given: dict[Any, Any]) -> Updates:
     """Show the prompt that is drawn for a chosen thing or place, or the line of text.
 
-    A late choice, from a list that the line of text has replaced, changes nothing.
+    The hidden line of text has the sentence that was shown before. A late choice, from a list that
+    the line of text has replaced, changes nothing.
     """
     if given[s.typing]:
         return {s.typing: True}
-    said = s.said(given)
-    if said[THING] == TYPE:
-        del said[THING]
-        return filled(s, info, worded(said), typing=True)
-    prompt = worded(said)
-    return filled(s, info, prompt if said[THING] in WORDINGS[THING][0] else nearest(info, prompt))
+    book, said, shown = phrasebook(info), s.said(given), given[s.prompt]
+    assert book is not None
+    if said.get(THING) == TYPE:
+        thing = book.read(shown).said.get(THING, LANTERN)
+        return filled(s, info, worded(said | {THING: thing}), typing=True)
+    prompt = _sentence(said, shown)
+    lanterns = said.get(THING, LANTERN) in WORDINGS[THING][0]
+    return filled(s, info, prompt if lanterns else nearest(info, prompt))
 
 
 def surprised(s: Sentence, info: ModelInfo) -> Updates:

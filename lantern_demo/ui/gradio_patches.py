@@ -24,6 +24,7 @@ from gradio.mcp import GradioMCPServer
 from gradio_client.utils import is_file_obj_with_meta
 
 CHECKED = "6.31.0"
+CHOICE = gr.Dropdown.preprocess
 WRAPPER = utils.function_wrapper
 CONTENT = GradioMCPServer.postprocess_output_data
 
@@ -94,6 +95,22 @@ def close_what_is_left() -> None:
         return wrapper
 
     utils.function_wrapper = closing_wrapper
+
+
+def take_late_words(elem_class: str) -> None:
+    """Take any text, and None for all else, from the lists of a class of elements.
+
+    An answer may change the choices of a list while a request with an earlier choice is on its way,
+    which Gradio 6.31 would refuse with HTTP 500. Handlers check the text. It replaces
+    `Dropdown.preprocess`, since Gradio writes a file next to the source of every subclass.
+    """
+
+    def preprocess(self: gr.Dropdown, payload: Any) -> Any:
+        if elem_class not in self.elem_classes:
+            return CHOICE(self, payload)
+        return payload if isinstance(payload, str) else None
+
+    gr.Dropdown.preprocess = preprocess
 
 
 def keep_file(block: gr.components.Component, path: str) -> str:
