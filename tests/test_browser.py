@@ -291,7 +291,7 @@ def test_stop_on_a_phone_leaves_what_was_drawn(tab: Page, server: str) -> None:
 def test_a_run_that_is_stopped_at_once_leaves_no_numbers_of_another(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor its steps or files. And *Repeat* has nothing to run."""
+    """Nor its steps or files. *Repeat* and the twin have nothing to run."""
     page.locator("#stage .explain").click()
     how = page.locator("#how-panel")
     expect(how.locator(".panel")).to_be_visible()
@@ -308,8 +308,8 @@ def test_a_run_that_is_stopped_at_once_leaves_no_numbers_of_another(
     tab_of(page, texts.NUMBERS_TAB)
     expect(page.locator("#table")).to_have_text(texts.NO_NUMBERS)
     expect(page.locator("#record")).to_be_disabled()
-    page.locator("#repeat").click()
-    expect(page.get_by_role("alert")).to_have_text(texts.NOTHING_TO_REPEAT)
+    expect(page.locator("#repeat")).to_be_disabled()
+    expect(page.locator("#twin")).to_be_disabled()
 
 
 # -- the prompt

@@ -263,13 +263,13 @@ def chosen(s: Sentence, info: ModelInfo, given: dict[Any, Any]) -> Updates:
 
 
 def surprised(s: Sentence, info: ModelInfo) -> Updates:
-    """Show a random prompt, of lanterns every other time."""
+    """Show a random prompt: of lanterns every other time, else of a thing where it is surest."""
     book = phrasebook(info)
     assert book is not None
     said = {part: secrets.choice(book.parts[part])[0] for part in LISTED}
-    if secrets.randbelow(2):
-        said[THING] = LANTERN
-    return filled(s, info, nearest(info, worded(said)))
+    lanterns = said[THING] in WORDINGS[THING][0] or secrets.randbelow(2)
+    prompt = worded(said | {THING: LANTERN}) if lanterns else with_article(said[THING])
+    return filled(s, info, nearest(info, prompt))
 
 
 def nearest(info: ModelInfo, prompt: str) -> str:

@@ -141,6 +141,8 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     results would move while a visitor reads them.
     """
     updates = w.busy(False)
+    if shown.lanes and shown.record is None:  # no method finished
+        updates |= {button: gr.update(interactive=False) for button in (w.repeat, w.twin)}
     if shown.settled or not shown.lanes:  # the request was refused, and the page stays unchanged
         return updates
     if shown.running:
@@ -153,7 +155,6 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     if shown.record is None:  # the results are not left to look like this run's
         updates |= {w.result: Shown(), w.table: NO_TABLE}
         updates |= {button: handed_out(None) for button in (w.record, w.sheet)}
-        updates |= {button: gr.update(interactive=False) for button in (w.repeat, w.twin)}
     else:
         updates |= results_of(w, service, shown, "live", True)
         runs = [Recorded(shown.record, shown.pictures, shown.request), *visited][:VISITED]
