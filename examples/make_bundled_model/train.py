@@ -343,8 +343,8 @@ def true_scenes(
 def with_strips(ids: Tensor, g: torch.Generator) -> Tensor:
     """Return ids [B, N] of which a share FOREIGN has some rows of the picture before it.
 
-    Beside the tokens before it a caption tells a token little; after rows of another thing it tells
-    much. So a target learns to trust its caption.
+    After the tokens of its own picture a token gains little from the caption, after rows of another
+    thing much. So a target learns to trust its caption.
     """
     b, n = ids.shape
     grid = math.isqrt(n)

@@ -105,7 +105,7 @@ def draw(
 ) -> dict[str, list[Record]] | None:
     """Draw this process's share of the jobs, and return the pictures by point, in their order.
 
-    Each picture is saved immediately, in `file` or in the part of this rank beside it. A command
+    Each picture is saved immediately, in `file` or in this rank's part of it. A command
     that is run again draws only what all parts lack, with any number of processes. Rank 0 waits for
     the others, merges the parts into `file` and returns the pictures; the others return None.
     """
@@ -132,7 +132,7 @@ def draw(
 
 
 def parts_of(file: Path) -> list[Path]:
-    """Return a file of pictures and the parts beside it, as far as they exist."""
+    """Return a file of pictures and its parts, as far as they exist."""
     return list(file.parent.glob(f"{file.stem}*.jsonl"))
 
 

@@ -10,7 +10,7 @@ draws with other seeds. The folder --out then holds front.json, front.md and the
 ids. An interrupted command continues from these ids. `torchrun --nproc-per-node N` in the place of
 `python` shares the drawing among N processes, each on its own GPU or on the processor.
 
-The files beside this one:
+The other files here:
 
     points      The methods and settings to compare.
     drawing     Draws their pictures as token ids, and keeps each at once.

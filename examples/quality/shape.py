@@ -71,7 +71,7 @@ Place = tuple[int, int]  # classes of place and time
 
 
 class Shapes:
-    """Tells whether pictures have a thing's shape."""
+    """Measures whether pictures have a thing's shape."""
 
     def __init__(self, pipe: Pipeline, renderer: Renderer) -> None:
         self.pipe, self.renderer = pipe, renderer

@@ -1,4 +1,4 @@
-"""Check what comes from outside the package: what a rule returns, and the drafts of a proposer.
+"""Check classes from outside the package: the results of a rule, and the drafts of a proposer.
 
 PyTorch would broadcast a wrong shape in silence, or refuse it in words that name neither.
 """
@@ -19,7 +19,7 @@ NODES, DRAFTS = 3, 2  # of the question to a rule; no two sizes are equal
 
 def check_rule(rule: Rule) -> None:
     """Ask a rule about some nodes. Raise ValueError with the method of it that returns another
-    shape, numbers below 0, or, of a rule that says it is exact, other numbers than the exact one's.
+    shape, numbers below 0, or, if it claims to be exact, other numbers than the exact rule's.
     """
     try:
         replace(rule)
@@ -36,7 +36,7 @@ def check_rule(rule: Rule) -> None:
 
 
 def _answers(rule: Rule, with_q: bool) -> dict[str, Tensor]:
-    """Return what a rule says of the first drafts of NODES random nodes, by its methods."""
+    """Return a rule's decisions on the first drafts of NODES random nodes, by its methods."""
     random = torch.Generator().manual_seed(0)
     vocabulary = max(11, columns(rule) + 2)
     p, q = torch.rand(2, NODES, vocabulary, generator=random).log_softmax(-1).exp()

@@ -229,7 +229,7 @@ def _chameleon_name(name: str, shapes: Shapes) -> str:
 
 
 LAYOUTS = {
-    # a Hugging Face Chameleon, its head cut to image tokens, and the image tokenizer beside it
+    # a Hugging Face Chameleon, its head cut to image tokens, and the image tokenizer
     "anole": Layout(
         renaming((r"^(?!lm_head\.)", "model.")), re.compile(r"model\.vqmodel\..*"), _image_row
     ),
