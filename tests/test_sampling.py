@@ -25,6 +25,8 @@ def test_guidance() -> None:
     torch.testing.assert_close(got, want)
     assert torch.equal(guide(logits[:1], 7.0), logits[0].float())
     assert torch.equal(guide(logits, 1.0), logits[0].float())
+    with pytest.raises(ValueError, match="3 rows"):
+        guide(torch.zeros(3, 1, 2), 2.0)
 
 
 def test_draw_is_the_inverse_cdf() -> None:

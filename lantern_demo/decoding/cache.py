@@ -84,8 +84,7 @@ class KVCache:
 
     def stores(self, slots: Tensor, end: int) -> list[Store]:
         """Return each layer's store for a pass that writes slots [n] int64 and attends to the first
-        `end`. The views of all layers are made at once: a layer's own cost a CPU as much as a small
-        matmul."""
+        `end`. A CPU makes the views of all layers sooner in one call than in a call per layer."""
         k, v = self.k[:, :, :, :end], self.v[:, :, :, :end]
         layers = zip(self.both.unbind(), k.unbind(), v.unbind(), strict=True)
         return [Store(both, slots, *attended) for both, *attended in layers]

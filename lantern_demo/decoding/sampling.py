@@ -60,9 +60,16 @@ class Sampling:
 
 def guide(logits: Tensor, scale: float) -> Tensor:
     """Apply classifier-free guidance: logits [R, n, V] -> uncond + scale (cond - uncond), [n, V]
-    float32. Row 0 is conditional, row 1 unconditional; R = 1 returns row 0 without guidance."""
+    float32. Row 0 is conditional, row 1 unconditional; R = 1 returns row 0 without guidance. Raises
+    ValueError for another R."""
+    rows = logits.shape[0]
+    if rows not in (1, 2):
+        raise ValueError(
+            f"logits have {rows} rows; "
+            "allowed are 1 (no guidance) and 2 (conditional, unconditional)"
+        )
     logits = logits.float()
-    if logits.shape[0] == 1 or scale == 1:
+    if rows == 1 or scale == 1:
         return logits[0]
     cond, uncond = logits[0], logits[1]
     if logits.device.type != "cpu":

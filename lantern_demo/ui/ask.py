@@ -40,7 +40,7 @@ TO_THE_TEXT = """() => {
 }"""
 # The keys of a list do not scroll the page. Gradio hears no others: it would open a list again
 # after Tab, and fail when an answer changes it. After Enter the list has the keys again, closed.
-# `before` has what was shown when a list was opened.
+# `before` keeps the values of all lists from when one of them was opened.
 LIST_KEYS = """() => {
   const keys = ["ArrowDown", "ArrowUp", "Home", "End", "Enter", "Escape"];
   const sentence = document.getElementById("sentence");
@@ -68,7 +68,7 @@ MARK = """() => setTimeout(() => {
 }, 50)"""
 LISTED = tuple(part for part in WORDINGS if part != "moon")  # parts of a prompt that have lists
 TYPE = "type"  # the entry of the things' list that shows the line of text
-# what a list can say, by part; of a late choice also what it does not offer now
+# the words of each list, by part; a late choice may be a word that its list no longer offers
 WORDS = {part: {phrase for option in WORDINGS[part] for phrase in option} for part in LISTED}
 WORDS[PLACE] |= {phrase for option in THING_PLACES for phrase in option}
 WORDS[THING] |= {TYPE}
