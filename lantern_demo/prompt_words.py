@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,14 +12,15 @@ from tokenizers.pre_tokenizers import Whitespace
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.scenes import (
     LANTERN,
+    LANTERNS,
     MOST_LANTERNS,
-    NOUNS,
     OF_LANTERNS,
-    SHOWN,
     SINGULAR,
-    SURE,
     THING_PLACES,
+    THINGS,
     WORDINGS,
+    plural,
+    with_article,
     worded,
 )
 
@@ -40,62 +41,80 @@ ONE_THING = "This model draws one of a thing, without a colour or kind."
 
 # What people ask for, by the thing that comes nearest. A refusal offers that thing.
 MEANT = {
-    "lantern": "lamp light candle fire torch bulb star sun moon lampion festival",
-    "cat": "kitty tiger lion leopard panther pet",
-    "dog": "wolf hound doggy corgi husky pug animal",
-    "fox": "squirrel raccoon rabbit bunny hare",
-    "bear": "panda koala teddy toy monkey gorilla",
-    "elephant": "rhino hippo mammoth giraffe",
-    "horse": "zebra donkey cow bull sheep goat pig deer farm unicorn rider",
-    "penguin": "snowman snow ice",
-    "owl": "bird eagle parrot raven moth bee insect",
-    "duck": "goose swan chicken hen boat ship sailboat",
-    "turtle": "frog snail lizard dinosaur dragon crocodile snake fish",
-    "apple": "pear cherry tomato fruit orange peach food",
-    "strawberry": "berry raspberry cake dessert mushroom pizza flower rose",
-    "car": "truck vehicle taxi motorcycle motorbike bicycle bike",
-    "bus": "train van tram rocket plane airplane spaceship",
-    "castle": "house home palace tower city building church fortress",
+    LANTERN: "lamp light candle fire torch bulb star sun moon lampion festival",
+    "cat": "pet animal lynx",
+    "dog": "wolf wolves hound corgi husky pug poodle",
+    "rabbit": "squirrel hamster mouse mice rat hedgehog",
+    "fox": "raccoon otter badger",
+    "bear": "teddy koala sloth",
+    "tiger": "leopard panther cheetah jaguar",
+    "monkey": "ape gorilla chimpanzee",
+    "cow": "bull buffalo sheep goat farm",
+    "horse": "zebra donkey mule deer camel giraffe",
+    "unicorn": "pegasus fairy rainbow",
+    "bird": "chicken hen rooster eagle parrot pigeon raven",
+    "duck": "swan goose geese",
+    "elephant": "rhino hippo mammoth",
+    "turtle": "snail crab shell",
+    "whale": "shark dolphin orca seal sea ocean",
+    "octopus": "squid jellyfish",
+    "butterfly": "moth bee insect dragonfly ladybug",
+    "dragon": "crocodile snake lizard monster",
+    "robot": "android alien machine toy",
+    "ghost": "skeleton zombie vampire witch skull",
+    "snowman": "snow ice winter christmas",
+    "pumpkin": "halloween melon",
+    "heart": "love",
+    "flower": "rose tulip daisy lily garden",
+    "cactus": "cacti desert",
+    "tree": "forest leaf bush palm",
+    "apple": "pear cherry tomato fruit orange peach lemon food",
+    "strawberry": "berry raspberry",
+    "cake": "cupcake pie cookie donut dessert birthday",
+    "burger": "pizza sandwich hotdog",
+    "car": "truck taxi van motorcycle motorbike bicycle bike vehicle",
+    "bus": "tram",
+    "train": "locomotive railway",
+    "boat": "ship canoe yacht",
+    "rocket": "plane airplane jet helicopter ufo space",
     "balloon": "kite ball bubble",
-    "umbrella": "parasol rain tree",
-    "crown": "king queen princess ring gold portrait guitar",
+    "house": "hut cabin barn church building city",
+    "castle": "palace tower fortress temple",
+    "crown": "king queen prince princess ring gold",
+    "guitar": "violin piano banjo music",
+    "umbrella": "parasol rain",
 }
+# what a refusal offers after the nearest, and how much in all
+OFTEN = "cat dog rabbit panda owl dragon robot castle rocket balloon strawberry"
+MOST_OFFERS = 12
 
 
 @dataclass(frozen=True)
 class Completed:
-    """What a model draws for a prompt: a caption, and why it lacks something that was asked.
-
-    `seeds` are those with which every method draws the thing, where some are known.
-    """
+    """What a model draws for a prompt: a caption, and why it lacks something that was asked."""
 
     prompt: str
     why: str | None = None
-    seeds: tuple[int, ...] = ()
 
 
 class NotDrawn(ValueError):
-    """A prompt names nothing that the model draws. `prompts` has one for each thing that it draws,
-    the nearest first.
+    """A prompt names nothing that the model draws. `offers` has prompts that it draws by the name
+    of their thing, the nearest first. It draws `more` other things.
     """
 
-    def __init__(self, things: Sequence[str], prompts: list[str]) -> None:
-        named = [with_article(thing) for thing in things]
-        known = f"lanterns, {', '.join(named[:-1])} or {named[-1]}" if named else "only lanterns"
-        super().__init__(f"prompt names nothing that this model draws: {known}. Try: {prompts[0]}")
-        self.prompts = prompts
-
-
-def with_article(thing: str) -> str:
-    """Return the name of a thing with "a" or "an"."""
-    return f"{'an' if thing[0] in 'aeiou' else 'a'} {thing}"
+    def __init__(self, offers: Mapping[str, str], more: int) -> None:
+        *names, last = [*offers, f"{more} more things"] if more else offers
+        known = f"{', '.join(names)} and {last}" if names else f"only {last}"
+        first = next(iter(offers.values()))
+        super().__init__(f"prompt names nothing that this model draws: {known}. Try: {first}")
+        self.offers = offers
 
 
 @dataclass(frozen=True)
 class Reading:
     """The requests of a prompt: a phrase for each part that it has, and the kinds of its things.
 
-    The first thing that the model is asked for counts.
+    The first thing counts.
     """
 
     said: Mapping[str, str]
@@ -108,31 +127,26 @@ class Reading:
 
 
 class Phrasebook:
-    """The phrases of a vocabulary, by part of a prompt and option, the plainest first."""
+    """The phrases of a vocabulary, by part of a prompt and option, the plainest first.
+
+    Prompts may also have other names of the things, plurals, and other words for their places.
+    """
 
     def __init__(self, words: frozenset[str]) -> None:
         self.words = words
         self.parts: dict[str, list[list[str]]] = {}
         for part, classes in WORDINGS.items():
-            options = [
-                self._known(phrases)
-                for kind, phrases in enumerate(classes)
-                if part != THING or kind in SHOWN
-            ]
+            options = [self._known(phrases) for phrases in classes]
             self.parts[part] = [phrases for phrases in options if phrases]
-        self.forms = {
-            form: (kind, names[0])
-            for kind, nouns in enumerate(NOUNS)
-            for names in nouns
-            for form in self._known(names)
-        }
+        # by every name of a thing: its kind, its name in captions, whether it is no plural
+        self.forms: dict[str, tuple[int, str, bool]] = {}
+        for kind, phrases in enumerate(WORDINGS[THING]):
+            for phrase in self._known(phrases):
+                for name in (phrase, *THINGS.get(phrase, ())):
+                    self.forms[name] = kind, phrase, True
+                    self.forms.setdefault(plural(name), (kind, phrase, False))
         self.readings = self._readings()
         self.usual = self.read(USUAL).said
-
-    @property
-    def things(self) -> list[str]:
-        """Return the plain names of the things that the model is asked for, without lanterns."""
-        return [phrases[0] for phrases in self.parts[THING] if phrases[0] != LANTERN]
 
     def _known(self, phrases: tuple[str, ...]) -> list[str]:
         """Return the different phrases whose words are all of the vocabulary."""
@@ -146,17 +160,16 @@ class Phrasebook:
         "under a moonless sky" contains the shape "sky" without meaning it.
         """
         whole: dict[str, tuple[str, str]] = {}
-        ends: dict[str, tuple[str, str]] = {}
-        places = {
-            phrase: (PLACE, phrase) for phrases in THING_PLACES for phrase in self._known(phrases)
-        }
+        of_things = [phrase for one in THING_PLACES if self._known(one[:1]) for phrase in one]
+        places = {phrase: (PLACE, phrase) for phrase in of_things}
+        # The last word of a phrase alone has its meaning, as in "a lake". If two options share
+        # their last word, the later one applies, so that "moon" means a moon unless the prompt
+        # denies it.
+        ends = {phrase.split()[-1]: places[phrase] for phrase in reversed(of_things)}
         for part, options in self.parts.items():
             for option in options if part != THING else ():
                 whole |= {phrase: (part, phrase) for phrase in option if phrase != ARTICLE}
                 if part in FOLLOW_NOUN:
-                    # The last word of a phrase alone has its meaning, as in "a lake". If two
-                    # options share their last word, the later one applies, so that "moon" means a
-                    # moon unless the prompt denies it.
                     ends |= {phrase.split()[-1]: (part, phrase) for phrase in reversed(option)}
         found = {**ends, **places, **whole}
         return [
@@ -171,45 +184,44 @@ class Phrasebook:
             if part not in said and f" {words} " in text:
                 said[part], text = phrase, text.replace(f" {words} ", f" {GAP} ")
         found = sorted((text.find(f" {form} "), form) for form in self.forms if f" {form} " in text)
-        for _, form in found:
-            kind, name = self.forms[form]
-            if kind in SHOWN:
-                said[THING] = name
-                if form == name:
-                    said.setdefault(NUMBER, SINGULAR[0])
-                break
+        named = [self.forms[form] for _, form in found]
+        if named:
+            _, said[THING], one = named[0]
+            if one:
+                said.setdefault(NUMBER, SINGULAR[0])
         ordered = {part: said[part] for part in WORDINGS if part in said}
-        return Reading(ordered, frozenset(self.forms[form][0] for _, form in found))
+        return Reading(ordered, frozenset(kind for kind, *_ in named))
+
+    def unread(self, words: Iterable[str]) -> list[str]:
+        """Return those of some words that are part of no phrase and name no thing."""
+        phrases = [*self.forms, *(phrase for phrase, *_ in self.readings)]
+        read = {word for phrase in phrases for word in phrase.split()}
+        return [word for word in words if not read.issuperset(_words(word))]
 
     def completed(self, prompt: str) -> Completed:
         """Return what is drawn for a prompt.
 
-        Lanterns get what they lack of a number, a kind, a place and a time. A thing gets a place
-        and a time where it is drawn surely, and the plainest wording. Raises NotDrawn for a prompt
-        that names nothing of both.
+        Lanterns get what they lack of a number, a kind, a place and a time. A thing gets nothing,
+        but its caption has the plainest wording. Raises NotDrawn for a prompt that names nothing
+        of both.
         """
         reading = self.read(prompt)
         if THING not in reading.said:
-            raise NotDrawn(self.things, self._offers(prompt, reading.said))
+            offers = self._offers(prompt, reading.said)
+            raise NotDrawn(offers, len(self.parts[THING]) - len(offers))
+        why = [ONE_KIND] if len(reading.kinds) > 1 else []
+        said, many = reading.said, _number(prompt)
         if not reading.lanterns:
-            return self._thing(reading)
-        several = len(reading.kinds) > 1
-        if not several and reading.said.keys() >= set(NEEDED):
+            if many > 1 or said.get(NUMBER) not in SINGULAR or said.keys() & set(OF_LANTERNS):
+                why.append(ONE_THING)
+            return Completed(self._thing(said), " ".join(why) or None)
+        if not why and said.keys() >= set(NEEDED) and self._known((said[PLACE],)):
             return Completed(prompt)
-        said = {**{part: self.usual[part] for part in NEEDED}, **reading.said}
-        why = [ONE_KIND] if several else []
-        if NUMBER not in reading.said and (many := _number(prompt)):
+        said = {**{part: self.usual[part] for part in NEEDED}, **said}
+        if NUMBER not in reading.said and many:
             said[NUMBER] = self.parts[NUMBER][:many][:MOST_LANTERNS][-1][0]
             why += [AT_MOST] if many > MOST_LANTERNS else []
         return Completed(self._lanterns(said), " ".join(why) or None)
-
-    def sure(self, said: Mapping[str, str]) -> dict[str, list[str]]:
-        """Return the places of a thing, and its times at the place that is asked for."""
-        at = SURE[NOUNS[self.forms[said[THING]][0]][0][0]].at
-        place = _class_of(PLACE, said)
-        places = dict.fromkeys(THING_PLACES[one][0] for one, _ in at)
-        times = [WORDINGS[TIME][time][0] for one, time in at if one == place]
-        return {PLACE: list(places), TIME: times}
 
     def _lanterns(self, said: Mapping[str, str]) -> str:
         """Return the caption of lanterns that comes nearest."""
@@ -219,48 +231,31 @@ class Phrasebook:
             said[PLACE] = WORDINGS[PLACE][place][0]
         return worded(said)
 
-    def _thing(self, reading: Reading) -> Completed:
-        said = reading.said
-        kind = self.forms[said[THING]][0]
-        name = NOUNS[kind][0][0]
-        place, time = _class_of(PLACE, said), _class_of(TIME, said)
-        moon = _class_of("moon", said)
-        # of equals the first, which is the surest
-        at = min(SURE[name].at, key=lambda one: (one[0] != place, one[1] != time))
-        caption = {
-            NUMBER: SINGULAR[0],
-            THING: name,
-            PLACE: THING_PLACES[at[0]][0],
-            TIME: WORDINGS[TIME][at[1]][0],
-        }
-        why = []
-        if len(reading.kinds) > 1:
-            why.append(ONE_KIND)
-        if said.get(NUMBER) not in SINGULAR or said.keys() & set(OF_LANTERNS):
-            why.append(ONE_THING)
-        if place not in (None, at[0]) or time not in (None, at[1]):
-            why.append(f"This model draws no {name} surely at that place and time.")
-        if moon is not None:
-            caption["moon"] = WORDINGS["moon"][moon][0]
-        usual = at == SURE[name].at[0] and moon is None
-        seeds = SURE[name].seeds if usual else ()
-        return Completed(worded(caption), " ".join(why) or None, seeds)
+    def _thing(self, said: Mapping[str, str]) -> str:
+        """Return the caption of a thing, in the plainest words."""
+        caption = {THING: said[THING]}
+        for part in FOLLOW_NOUN:
+            if (kind := _class_of(part, said)) is not None:
+                caption[part] = (THING_PLACES if part == PLACE else WORDINGS[part])[kind][0]
+        return worded(caption)
 
-    def _offers(self, prompt: str, said: Mapping[str, str]) -> list[str]:
-        """Return prompts for one that names nothing that is drawn, the nearest by meaning first."""
+    def _offers(self, prompt: str, said: Mapping[str, str]) -> dict[str, str]:
+        """Return prompts for one that names nothing that is drawn, by the names of their things:
+        the nearest by meaning first, then lanterns.
+        """
         words = set(_words(prompt))
-        words |= {word.removesuffix("s") for word in words} | {
-            word.removesuffix("es") for word in words
-        }
-        near = [name for name, meant in MEANT.items() if not words.isdisjoint(meant.split())]
-        names = [name for name in dict.fromkeys([*near, LANTERN, *SURE]) if name in self.forms]
-        offers = []
-        for name in names:
+        near = [
+            name
+            for name, meant in MEANT.items()
+            if any(not words.isdisjoint((word, plural(word))) for word in meant.split())
+        ]
+        offers = {}
+        for name in dict.fromkeys([*near, LANTERN, *OFTEN.split()]):
             if name == LANTERN:
-                offers.append(self._lanterns({**self.usual, **said}))
-            elif name in self.things:
-                offers.append(self._thing(Reading({**said, THING: name}, frozenset())).prompt)
-        return offers
+                offers[LANTERNS] = self._lanterns({**self.usual, **said})
+            elif name in self.forms:
+                offers[with_article(name)] = self._thing({**said, THING: name})
+        return dict(list(offers.items())[:MOST_OFFERS])
 
 
 def _words(prompt: str) -> list[str]:

@@ -13,12 +13,21 @@ from tiny import page_of
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.prompt_words import USUAL, Completed, completed
-from lantern_demo.scenes import SURE, worded
+from lantern_demo.prompt_words import MOST_OFFERS, USUAL, completed
+from lantern_demo.scenes import THINGS, worded
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.ask import LISTED, TYPE, chosen, filled, listed, nearest, prompt_of
+from lantern_demo.ui.ask import (
+    LISTED,
+    TYPE,
+    chosen,
+    filled,
+    listed,
+    nearest,
+    prompt_of,
+    surprised,
+)
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
 from lantern_demo.ui.components import Updates, Widgets
 from lantern_demo.ui.form import FIELDS, OTHERS, Form, choose, preset
@@ -69,45 +78,57 @@ def says(form: Form, typing: bool = False, **said: str) -> dict[Any, Any]:
 
 
 def sentence_of(found: dict[str, Any]) -> str:
-    return worded({part: found[part]["value"] for part in LISTED if found[part]["visible"]})
+    said = {part: found[part]["value"] for part in LISTED if found[part]["visible"]}
+    return worded({part: phrase for part, phrase in said.items() if phrase})
 
 
-CAT = "one cat on a plain at dusk"
-APPLE = {"count": "one", "thing": "apple", "place": "on a lake", "time": "at dawn"}
+CAT = "a cat on a plain at dusk"
 
 
-def test_a_chosen_thing_stands_where_its_seeds_suit_it(form: Form) -> None:
-    """Not at a place and time that the list had before, which may be allowed for it."""
-    for name, sure in SURE.items():
-        other = "one owl on a lake at dawn" if name != "owl" else CAT
-        for before in (USUAL, other):
-            found = picked(form, before, **APPLE | {"thing": name})
-            assert sentence_of(found) == completed(INFO, f"a {name}").prompt
-            assert completed(INFO, sentence_of(found)).seeds == sure.seeds
-            assert found["prompt"]["value"] == sentence_of(found), "what was before, next time"
-            now = says(form, **APPLE | {"thing": name}) | {form.sentence.prompt: before}
-            at_once = completed(INFO, prompt_of(form.sentence, now))
-            assert at_once.seeds == sure.seeds, "Draw before the answer"
+@pytest.mark.parametrize(
+    ("said", "drawn"),
+    [
+        ({"count": "one", "place": "on a lake", "time": "at dawn"}, "an apple on a lake at dawn"),
+        ({"count": "one", "place": "on a plain"}, "an apple on a plain"),
+        ({"count": "two", "colour": "red", "place": "over a lake"}, "an apple on a lake"),
+        ({"count": "two", "shape": "sky", "time": "at night"}, "an apple at night"),
+        ({}, "an apple"),
+    ],
+)
+def test_a_chosen_thing_stands_where_the_lists_say(
+    form: Form, said: dict[str, str], drawn: str
+) -> None:
+    """If anywhere, whatever was there before it."""
+    for before in (USUAL, CAT, drawn):
+        found = picked(form, before, thing="apple", **said)
+        assert sentence_of(found) == found["prompt"]["value"] == drawn and not found["typing"]
+        now = says(form, thing="apple", **said) | {form.sentence.prompt: before}
+        at_once = completed(INFO, prompt_of(form.sentence, now))
+        assert (at_once.prompt, at_once.why) == (drawn, None), "Draw before the answer"
 
 
-def test_a_chosen_place_stays_with_its_thing(form: Form) -> None:
-    """So does all when a list of things is left unchanged."""
-    at_dawn = "one apple on a lake at dawn"
-    for before in (at_dawn, "one apple on a plain at dusk"):
-        assert sentence_of(picked(form, before, **APPLE)) == at_dawn
-
-
-def test_a_thing_has_only_places_and_times_where_it_is_drawn_surely(form: Form) -> None:
-    """And one of it."""
-    found = picked(
-        form, count="three", colour="red", thing="fox", place="over a lake", time="at dusk"
-    )
+def test_of_a_thing_there_is_one_at_any_place_and_time(form: Form) -> None:
+    found = picked(form, count="three", colour="red", thing="fox", place="over a lake")
     assert not found["colour"]["visible"] and not found["prompt"]["visible"]
-    assert sentence_of(found) == "one fox on a plain at dusk"
     options = {part: [value for _, value in found[part]["choices"]] for part in LISTED}
-    assert options["place"] == ["on a plain", "on a lake"] and options["time"] == ["at dusk"]
     assert options["count"] == ["one"]
-    assert set(options["thing"]) == {"lantern", *SURE, TYPE} and options["thing"][-1] == TYPE
+    assert options["place"] == ["", "on a lake", "in the hills", "on a plain"]
+    assert options["time"] == ["", "at dusk", "at night", "at dawn"]
+    assert {*THINGS, "lantern", TYPE} >= set(options["thing"]) > {"lantern", "cat", "umbrella"}
+    assert options["thing"][-1] == TYPE
+
+
+def test_surprise_shows_lanterns_and_things_with_or_without_a_place_and_a_time(form: Form) -> None:
+    shows = [shown(form, surprised(form.sentence, INFO)) for _ in range(300)]
+    for found in shows:
+        assert sentence_of(found) == found["prompt"]["value"] and not found["typing"]
+        assert nearest(INFO, sentence_of(found)) == sentence_of(found)
+    things = [found for found in shows if found["thing"]["value"] != "lantern"]
+    assert 100 < len(things) < 200
+    for part in ("place", "time"):
+        assert len({found[part]["value"] for found in things}) == 4, "none and the three"
+    lanterns = [found for found in shows if found["thing"]["value"] == "lantern"]
+    assert len({found["colour"]["value"] for found in lanterns}) >= 6
 
 
 def test_back_to_lanterns_all_is_offered_again(form: Form) -> None:
@@ -151,18 +172,25 @@ def test_what_no_list_has_is_left_out(form: Form) -> None:
 
 
 def test_a_prompt_with_a_moon_is_shown_as_text(form: Form) -> None:
-    moon = "one fox on a plain at dusk with a full moon"
-    for prompt, typing in (("one fox on a plain at dusk", False), (moon, True), ("a fox", True)):
-        assert shown(form, filled(form.sentence, INFO, prompt))["typing"] == typing
-    assert nearest(INFO, "a fox") == "one fox on a plain at dusk"
+    """So is one with a number, which no list of things has."""
+    moon = "a fox on a plain at dusk with a full moon"
+    for prompt, typing in (
+        ("a fox on a plain at dusk", False),
+        ("a fox", False),
+        (moon, True),
+        ("two foxes on a plain", True),
+        ("one fox on a plain", True),
+    ):
+        assert shown(form, filled(form.sentence, INFO, prompt))["typing"] == typing, prompt
+    assert nearest(INFO, "one fox on a plain") == "a fox on a plain"
 
 
 def test_lists_show_what_is_drawn_for_a_typed_prompt() -> None:
     """Also one with a number or a moon that no list has."""
     for prompt, lists in (
         ("five red lanterns", "four red round lanterns over a lake at dusk"),
-        ("a fox with a moon", "one fox on a plain at dusk"),
-        ("a zebra", "one horse on a lake at night"),
+        ("two foxes at night with a moon", "a fox at night"),
+        ("a zebra", "a horse"),
     ):
         assert listed(INFO, prompt) == lists
 
@@ -239,20 +267,14 @@ def visitor(demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch
     return Visitor(*demo)
 
 
-def test_a_thing_is_drawn_with_its_seeds_in_turn_and_then_with_new_ones(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    thing = Completed("one cat", seeds=(3, 5))
-    monkeypatch.setattr("lantern_demo.ui.compare.completed", lambda *_: thing)
-    assert [visitor.draws()[0] for _ in range(4)] == [3, 5, 1000, 1001]
-
-
-def test_draw_with_nothing_changed_takes_a_new_seed(visitor: Visitor) -> None:
-    seed, told = visitor.draws()
+@pytest.mark.parametrize("prompt", ["two red lanterns", "a cat"])
+def test_draw_with_nothing_changed_takes_a_new_seed(visitor: Visitor, prompt: str) -> None:
+    seed, told = visitor.draws(prompt)
     assert seed == 7 and "Drawing with seed 7." in told
-    seed, told = visitor.draws()
+    seed, told = visitor.draws(prompt)
     assert seed == 1000 and "Drawing with a new seed 1000." in told
-    assert visitor.draws("  two   red lanterns ")[0] == 1001, "white space changes nothing"
+    spaced = f"  {prompt.replace(' ', '   ')} "
+    assert visitor.draws(spaced)[0] == 1001, "white space changes nothing"
 
 
 def test_what_is_changed_is_drawn_with_the_seed_that_is_shown(visitor: Visitor) -> None:
@@ -289,7 +311,7 @@ def test_a_refused_prompt_is_no_run_and_has_a_way_out(
     begun, _, offers, refused = visitor.presses("a zebra", 10)
     assert begun[w.waits] is False and texts.NOT_DRAWN in refused[w.status]
     named = re.findall('title="([^"]+)">([^<]+)<', offers[w.offers])
-    assert named[0] == ("one horse on a lake at night", "a horse") and len(named) == 19
+    assert named[0] == ("a horse", "a horse") and 5 < len(named) <= MOST_OFFERS
     assert ("three red round lanterns over a lake at dusk", "lanterns") in named
 
 

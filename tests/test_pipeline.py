@@ -44,7 +44,9 @@ def test_unknown_words_are_named(pipe: Pipeline) -> None:
     assert record["unknown_words"] == ["zebras"] and record["settings"]["seed"] == DEFAULT_SEED
     assert drawn.warning is None
     assert record["completed"] == "two purple round lanterns over a lake at dusk"
-    assert "one of a thing" in str(pipe.generate("two cars").warning)
+    kittens = pipe.generate("two KITTENS up the hill, purring").record
+    assert kittens["unknown_words"] == ["up", "purring"], "read, if not by the model"
+    assert kittens["completed"] == "a cat in the hills" and "one of a thing" in kittens["warning"]
     with pytest.raises(NotDrawn, match="Try: "):
         pipe.generate("two Purple zebras over a lake")
 

@@ -37,15 +37,15 @@ Contestant = Callable[[str, int], Run]  # draws a prompt with a seed
 
 # Captions that name every attribute of a scene: seven of lanterns, five of things.
 PROMPTS = (
-    "one castle on a plain at dusk with a full moon",
+    "a castle on a plain at dusk with a full moon",
     "three yellow round lanterns over the hills at dawn without a moon",
-    "one apple on a plain at dusk with a full moon",
+    "an apple on a plain at dusk with a full moon",
     "four orange round lanterns over a lake at night with a full moon",
-    "one bear on a lake at dusk with a full moon",
+    "a bear on a lake at dusk with a full moon",
     "four orange box lanterns over a plain at night with a full moon",
-    "one penguin on a lake at dusk without a moon",
+    "a penguin on a lake at dusk without a moon",
     "two yellow box lanterns over a plain at dusk without a moon",
-    "one apple on a lake at dawn without a moon",
+    "an apple on a lake at dawn without a moon",
     "four orange box lanterns over the hills at night without a moon",
     "four blue box lanterns over the hills at dawn without a moon",
     "one red round lantern over a plain at dawn with a full moon",

@@ -268,9 +268,8 @@ _ROWS = (
         title="lantern-scenes (bundled)",
         description=(
             "A small model of the LlamaGen family that ships with this code. It draws one to four "
-            "paper lanterns, in six colours and three kinds, or one of 18 everyday things, such as "
-            "a cat, a car or a penguin, on a lake, hills or a plain, at dusk, night or dawn. One "
-            "picture of a thing in seven misses its shape."
+            "paper lanterns, in six colours and three kinds, or one of fifty everyday things, such "
+            "as a cat, a car or a guitar, on a lake, in hills or on a plain, at dusk, night or dawn."
         ),
         folder=BUNDLED / "lantern-scenes",
         image_size=256,

@@ -27,7 +27,7 @@ from lantern_demo.models.device import device_name, pick_threads
 from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import Encoded
-from lantern_demo.prompt_words import USUAL, Completed, completed
+from lantern_demo.prompt_words import USUAL, Completed, completed, phrasebook
 from lantern_demo.runs.images import Images
 from lantern_demo.runs.race import Event, Limit, Request, Run, RunEvents, race
 from lantern_demo.runs.record import twin_settings
@@ -164,14 +164,12 @@ class Pipeline:
     ) -> Request:
         """Check the values of a comparison. methods None means the default ones.
 
-        `trees` are settings of some methods' draft trees that differ from the others'. Without a
-        seed the first that suits the completed prompt is taken. Raises ValueError with a sentence
-        for a value that is not allowed, and NotDrawn for a prompt that the model cannot draw.
+        `trees` are settings of some methods' draft trees that differ from the others'. Raises
+        ValueError with a sentence for a value that is not allowed, and NotDrawn for a prompt that
+        the model cannot draw.
         """
         asked = self.check_prompt(prompt)
-        done = completed(self.info, asked)
-        if done.seeds:
-            settings = {"seed": done.seeds[0], **settings}
+        completed(self.info, asked)  # or it is refused
         chosen = methods_of(self.default_methods if methods is None else methods)
         common = self.settings(**settings)
         own = {one.id: common.with_changes(**(trees or {}).get(one.id, {})) for one in chosen}
@@ -328,6 +326,8 @@ class Pipeline:
             encoded = self.networks.text.encode(done.prompt)
         same = done.prompt == prompt
         unknown = (encoded if same else self.networks.text.encode(prompt)).unknown
+        if (book := phrasebook(self.info)) is not None:
+            unknown = book.unread(unknown)
         found = Read(prompt, done, unknown, encoded, clock.seconds["text"])
         if self.info.published is not None:
             self._read = found

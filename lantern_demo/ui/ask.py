@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -12,6 +13,7 @@ import gradio as gr
 
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.prompt_words import (
+    NUMBER,
     PLACE,
     THING,
     USUAL,
@@ -19,9 +21,16 @@ from lantern_demo.prompt_words import (
     Phrasebook,
     completed,
     phrasebook,
-    with_article,
 )
-from lantern_demo.scenes import LANTERN, OF_LANTERNS, PLURALS, THING_PLACES, WORDINGS, worded
+from lantern_demo.scenes import (
+    LANTERN,
+    LANTERNS,
+    OF_LANTERNS,
+    SINGULAR,
+    THING_PLACES,
+    WORDINGS,
+    worded,
+)
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates
 from lantern_demo.ui.gradio_patches import take_late_words
@@ -125,15 +134,12 @@ def add_sentence(info: ModelInfo) -> Sentence:
     return Sentence(prompt, lists, gr.State(given["typing"]), toggle, surprise)
 
 
-def offers_of(info: ModelInfo, prompts: list[str]) -> str:
+def offers_of(offers: Mapping[str, str]) -> str:
     """Return the prompts that a refusal offers as buttons, each by the name of its thing."""
-    book = phrasebook(info)
-    assert book is not None
-    buttons = ""
-    for prompt in prompts:
-        thing = book.read(prompt).said[THING]
-        name = PLURALS[LANTERN] if thing == LANTERN else with_article(thing)
-        buttons += f'<button type="button" title="{escape(prompt)}">{escape(name)}</button>'
+    buttons = "".join(
+        f'<button type="button" title="{escape(prompt)}">{escape(name)}</button>'
+        for name, prompt in offers.items()
+    )
     return f'<div class="offers" role="group" aria-label="{texts.OFFERS}">{buttons}</div>'
 
 
@@ -155,7 +161,7 @@ def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
         "surprise": {"visible": book is not None},
     }
     lanterns = said.get(THING, LANTERN) in WORDINGS[THING][0]
-    options = {} if book is None else _options(book, said, lanterns)
+    options = {} if book is None else _options(book, lanterns)
     for part in LISTED:
         chosen = said.get(part, LANTERN if part == THING else "")
         choices = options.get(part, [])
@@ -166,25 +172,19 @@ def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
     return fields
 
 
-def _options(
-    book: Phrasebook, said: dict[str, str], lanterns: bool
-) -> dict[str, list[tuple[str, str]]]:
-    """Return the choices of each list. A thing has only those with which it is drawn surely."""
+def _options(book: Phrasebook, lanterns: bool) -> dict[str, list[tuple[str, str]]]:
+    """Return the choices of each list. There is one of a thing, and its places are its own."""
     phrases = {part: [option[0] for option in book.parts[part]] for part in LISTED}
-    named = [(PLURALS[LANTERN] if name == LANTERN else name, name) for name in phrases[THING]]
-    things = [*named, (texts.TYPE, TYPE)]
-    if lanterns:
-        any_or = {
-            part: [(texts.ANY[part], ""), *((phrase, phrase) for phrase in phrases[part])]
-            for part in LISTED
-        }
-        return any_or | {THING: things}
-    found = book.sure(said)
-    return {
-        "count": [(said["count"], said["count"])],
-        THING: things,
-        **{part: [(phrase, phrase) for phrase in found[part]] for part in found},
+    if not lanterns:
+        phrases[PLACE] = [option[0] for option in THING_PLACES]
+    options = {
+        part: [(texts.ANY[part], ""), *((phrase, phrase) for phrase in phrases[part])]
+        for part in LISTED
     }
+    if not lanterns:
+        options[NUMBER] = [(SINGULAR[0], SINGULAR[0])]
+    named = [(LANTERNS if name == LANTERN else name, name) for name in phrases[THING]]
+    return options | {THING: [*named, (texts.TYPE, TYPE)]}
 
 
 def filled(s: Sentence, info: ModelInfo, prompt: str, typing: bool = False) -> Updates:
@@ -209,30 +209,26 @@ def prompt_of(s: Sentence, given: dict[Any, Any]) -> Any:
 def _sentence(said: dict[str, Any], shown: str) -> str:
     """Return the sentence of the lists. shown: the one before their latest choice.
 
-    A thing that was not shown before stands where it is drawn most surely. Lanterns after a thing
-    are the usual ones.
+    Lanterns after a thing are the usual ones.
     """
-    thing = said.get(THING, LANTERN)
-    if any(f" {noun} " in f" {shown} " for noun in (thing, PLURALS[thing])):
-        return worded(said)
-    return USUAL if thing in WORDINGS[THING][0] else with_article(thing)
+    lanterns = said.get(THING, LANTERN) in WORDINGS[THING][0]
+    return USUAL if lanterns and LANTERN not in f"{shown}" else worded(said)
 
 
 def wire_prompt(service: Service, s: Sentence, offers: gr.HTML) -> None:
     """Wire the lists, the line of text, Surprise, and the prompts that a refusal offers."""
     info = service.info
     gr.on(None, None, js=LIST_KEYS, **QUIET)  # when the page is loaded
-    for part in (THING, PLACE):
-        # `select` would not hear Enter. `input` also hears that a list is left unchanged.
-        picked = s.lists[part].input(
-            partial(chosen, s, info),
-            {s.typing, s.prompt, *s.lists.values()},
-            s.all(),
-            trigger_mode="always_last",
-            **AT_ONCE,
-        )
-        picked.then(None, js=TO_THE_TEXT, **QUIET)
-        picked.then(None, js=MARK, **QUIET)
+    # `select` would not hear Enter. `input` also hears that a list is left unchanged.
+    picked = s.lists[THING].input(
+        partial(chosen, s, info),
+        {s.typing, s.prompt, *s.lists.values()},
+        s.all(),
+        trigger_mode="always_last",
+        **AT_ONCE,
+    )
+    picked.then(None, js=TO_THE_TEXT, **QUIET)
+    picked.then(None, js=MARK, **QUIET)
     s.toggle.click(lambda text: filled(s, info, listed(info, text)), [s.prompt], s.all(), **AT_ONCE)
     drawn = s.surprise.click(partial(surprised, s, info), None, s.all(), **AT_ONCE)
     drawn.then(None, js=PRESS_DRAW, **QUIET)
@@ -245,7 +241,7 @@ def wire_prompt(service: Service, s: Sentence, offers: gr.HTML) -> None:
 
 
 def chosen(s: Sentence, info: ModelInfo, given: dict[Any, Any]) -> Updates:
-    """Show the prompt that is drawn for a chosen thing or place, or the line of text.
+    """Show the prompt that is drawn for a chosen thing, or the line of text.
 
     The hidden line of text has the sentence that was shown before. A late choice, from a list that
     the line of text has replaced, changes nothing.
@@ -263,13 +259,17 @@ def chosen(s: Sentence, info: ModelInfo, given: dict[Any, Any]) -> Updates:
 
 
 def surprised(s: Sentence, info: ModelInfo) -> Updates:
-    """Show a random prompt: of lanterns every other time, else of a thing where it is surest."""
+    """Show a random prompt: of lanterns every other time, else of a thing with or without a place
+    and a time.
+    """
     book = phrasebook(info)
     assert book is not None
     said = {part: secrets.choice(book.parts[part])[0] for part in LISTED}
-    lanterns = said[THING] in WORDINGS[THING][0] or secrets.randbelow(2)
-    prompt = worded(said | {THING: LANTERN}) if lanterns else with_article(said[THING])
-    return filled(s, info, nearest(info, prompt))
+    if secrets.randbelow(2):
+        said[THING] = LANTERN
+    else:
+        said = {part: said[part] for part in LISTED if part == THING or secrets.randbelow(4)}
+    return filled(s, info, nearest(info, worded(said)))
 
 
 def nearest(info: ModelInfo, prompt: str) -> str:
@@ -277,7 +277,7 @@ def nearest(info: ModelInfo, prompt: str) -> str:
     try:
         return completed(info, prompt).prompt
     except NotDrawn as error:
-        return error.prompts[0]
+        return next(iter(error.offers.values()))
 
 
 def listed(info: ModelInfo, prompt: str) -> str:

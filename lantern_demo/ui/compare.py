@@ -6,17 +6,15 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from itertools import pairwise
 from math import isqrt
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from lantern_demo.prompt_words import NotDrawn, completed
+from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import MethodFailed, Result, record_of
-from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.ask import offers_of, prompt_of
@@ -63,9 +61,9 @@ def draw(
     try:
         request = service.request(prompt_of(form.sentence, given), methods, values)
     except NotDrawn as error:
-        yield {w.offers: offers_of(service.info, error.prompts)}
+        yield {w.offers: offers_of(error.offers)}
         raise
-    request, anew = seeded(request, given[w.result], completed(service.info, request.prompt).seeds)
+    request, anew = seeded(request, given[w.result])
     lanes = {method: Lane(method, "waiting", service.info.tokens) for method in request.methods}
     shown = Shown(lanes, request=request, preset=Settings(**service.info.preset))
     yield {
@@ -84,22 +82,15 @@ def draw(
         raise
 
 
-def seeded(request: Request, result: Shown, suiting: tuple[int, ...]) -> tuple[Request, bool]:
+def seeded(request: Request, result: Shown) -> tuple[Request, bool]:
     """Return a request with the seed to draw it with, and whether that one is new.
 
-    suiting: the seeds that suit the prompt. A run that would repeat the shown `result` gets the
-    next of them, or a random one. A new prompt gets the first, unless the visitor has set another.
-    A recording is drawn with its own seed.
+    A run that would repeat the shown `result` gets a new one. A recording is drawn with its own
+    seed.
     """
-    before: tuple[str | None, int] = None, DEFAULT_SEED
-    if result.record is not None:
-        before = result.record["prompt"], result.record["settings"]["seed"]
-    if suiting and request.prompt != before[0] and request.seed == before[1]:
-        request = request.with_seed(suiting[0])
     if request != result.request:
         return request, False
-    following = dict(pairwise(suiting)).get(request.seed)
-    return request.with_seed(secrets.randbelow(NEW_SEEDS) if following is None else following), True
+    return request.with_seed(secrets.randbelow(NEW_SEEDS)), True
 
 
 def begin(

@@ -39,9 +39,8 @@ METHODS_INFO = (
 )
 SEED_LABEL = "Seed"
 SEED_INFO = (
-    "Empty: a new one. Draw also takes a new one if nothing changed. A thing in its usual place "
-    "has six seeds with which every method draws it, and they come first. The same seed, settings "
-    "and draft trees give the same pictures, up to rounding."
+    "Empty: a new one. Draw also takes a new one if nothing changed. The same seed, settings and "
+    "draft trees give the same pictures, up to rounding."
 )
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
 OTHER_SETTINGS = (
@@ -97,7 +96,7 @@ TWIN_TOLD = (
     "Its exact twin took {twin} steps."
 )
 TYPE, PICK, SURPRISE = "type \u2026", "Lists", "Surprise"
-NOT_DRAWN = "This model cannot draw that. It draws these:"
+NOT_DRAWN = "This model cannot draw that. It draws these and more:"
 OFFERS = "What this model draws"
 PARTS = {
     "count": "Number",
