@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from examples.make_bundled_model.emoji import SPRITE
-from examples.make_bundled_model.scenes import HORIZON, LANTERNS, SIZE, TWINS, Renderer, sample
+from examples.make_bundled_model.emoji import MARGIN, SPRITE
+from examples.make_bundled_model.scenes import HORIZON, SHARE, SIZE, Renderer, sample
 from examples.make_bundled_model.scenes import Scenes as Parameters
+from examples.make_bundled_model.world import PICTURES
 from lantern_demo.scenes import (
     ATTRIBUTES,
     COLOURS,
@@ -25,7 +26,9 @@ from lantern_demo.scenes import (
 @pytest.fixture(scope="module")
 def renderer() -> Renderer:
     """One whose things are white squares."""
-    return Renderer(torch.full((len(THINGS), 4, SPRITE, SPRITE), 255, dtype=torch.uint8), "cpu")
+    sprites = torch.zeros(len(THINGS), 4, SPRITE, SPRITE, dtype=torch.uint8)
+    sprites[..., MARGIN:-MARGIN, MARGIN:-MARGIN] = 255
+    return Renderer(sprites, "cpu")
 
 
 def even(values: Tensor, classes: int) -> bool:
@@ -48,11 +51,10 @@ def test_scenes_are_seeded_and_of_all_attributes() -> None:
     attributes = scenes.attributes()
     assert list(attributes) == list(ATTRIBUTES)
     lantern = scenes.thing == 0
-    assert lantern.float().mean() == pytest.approx(LANTERNS, abs=0.04)
+    assert lantern.float().mean() == pytest.approx(SHARE, abs=0.04)
     assert even(scenes.thing[~lantern] - 1, len(THINGS))
     assert even(scenes.count[lantern], MOST_LANTERNS)
-    assert scenes.count[~lantern].float().mean() == pytest.approx(TWINS, abs=0.05)
-    assert scenes.count[~lantern].max() == 1
+    assert scenes.count[~lantern].max() == 0
     for name, classes in (("colour", len(COLOURS)), ("shape", len(SHAPES))):
         assert even(attributes[name][lantern], classes)
         assert (attributes[name][~lantern] == classes).all()
@@ -61,23 +63,27 @@ def test_scenes_are_seeded_and_of_all_attributes() -> None:
         assert even(attributes[name], classes)
 
 
-def test_what_a_scene_shows_is_in_the_picture_and_apart() -> None:
+def test_scenes_show_lanterns_alone_or_things_alone_if_asked() -> None:
+    lanterns, things = sample(300, 1, lanterns=1.0), sample(300, 1, lanterns=0.0)
+    assert (lanterns.thing == 0).all() and (lanterns.radius > 0).any(1).all()
+    assert (things.thing > 0).all() and (things.radius == 0).all()
+
+
+def test_lanterns_are_in_the_picture_and_apart_and_the_moon_is_aside() -> None:
     scenes = sample(600, 3)
     lantern = scenes.thing == 0
-    hung, stood = (scenes.radius > 0).sum(1), (scenes.side > 0).sum(1)
+    hung = (scenes.radius > 0).sum(1)
     assert torch.equal(hung, torch.where(lantern, scenes.count + 1, 0))
-    assert torch.equal(stood, torch.where(lantern, 0, scenes.count + 1))
+    aside, height = scenes.moon_at.unbind(1)
+    assert {-1, 1} == {*aside[~lantern].sign().tolist()}
+    assert aside[~lantern].abs().min() >= 0.62 and 0.50 <= aside[lantern].abs().min() < 0.62
+    assert aside.abs().max() <= 0.80 and height.min() >= -0.82 and height.max() <= -0.62
     for place, (low, high) in enumerate((HORIZON[0], HORIZON[1], HORIZON[1])):
         horizons = scenes.horizon[scenes.place == place]
         assert low <= horizons.min() and horizons.max() <= high
-    for row in range(600):
-        n = int(scenes.count[row]) + 1
-        if lantern[row]:
-            x, half = scenes.centre[row, :n, 0], scenes.radius[row, :n]
-        else:
-            x, half = scenes.foot[row, :n, 0], scenes.side[row, :n] / 2
-            top = scenes.foot[row, :n, 1] - scenes.side[row, :n]
-            assert top.min() > -1 and scenes.foot[row, :n, 1].max() < 1, row
+    for row in lantern.nonzero()[:, 0].tolist():
+        n = int(hung[row])
+        x, half = scenes.centre[row, :n, 0], scenes.radius[row, :n]
         assert (x.abs() + half <= 1.0).all(), row
         assert (x.diff() >= (half[1:] + half[:-1]) * 0.97).all(), row
 
@@ -90,7 +96,7 @@ def test_scenes_of_wanted_attributes_differ_in_all_else() -> None:
         assert torch.equal(same.attributes()[name], values)
         assert torch.equal(other.attributes()[name], values)
     # With the seed that they come from, all else is as it was too.
-    for name in ("foot", "side", "ground", "centre", "radius", "horizon", "moon_at", "stars"):
+    for name in ("centre", "radius", "horizon", "moon_at", "phase", "stars"):
         assert torch.equal(getattr(same, name), getattr(scenes, name))
         assert not torch.equal(getattr(other, name), getattr(scenes, name))
 
@@ -106,18 +112,35 @@ def test_pictures_are_in_range_and_depend_on_their_scene_alone(renderer: Rendere
     torch.testing.assert_close(renderer(scenes.rows(order)), pictures[order], atol=1e-5, rtol=0)
 
 
+def mask(renderer: Renderer, seed: int = 11, **changes: int) -> Tensor:
+    """The share [SIZE, SIZE] of pixels that lanterns or a thing cover, in a scene of the first
+    classes but for changes.
+    """
+    classes = dict.fromkeys(ATTRIBUTES, 0) | changes
+    wanted = {name: torch.tensor([value]) for name, value in classes.items()}
+    return renderer(sample(1, seed, wanted=wanted))[0, 3]
+
+
 def test_the_mask_covers_what_is_asked_for_alone(renderer: Renderer) -> None:
-    """A lantern of any colour, or one thing or twins, but no moon."""
-    wanted = {name: torch.zeros(1, dtype=torch.int64) for name in ATTRIBUTES}
+    """A lantern of any colour, or a thing, but no moon."""
+    lantern = mask(renderer)
+    assert torch.equal(lantern, mask(renderer, colour=COLOURS.index("blue")))
+    assert lantern.max() > 0.99
+    for thing in (0, 1):
+        night = mask(renderer, thing=thing, time=1)
+        assert torch.equal(night, mask(renderer, thing=thing, time=1, moon=1))
 
-    def mask(**changes: int) -> Tensor:
-        given = wanted | {name: torch.tensor([value]) for name, value in changes.items()}
-        return renderer(sample(1, 11, wanted=given))[0, 3]
 
-    assert torch.equal(mask(), mask(colour=COLOURS.index("blue"))) and mask().max() > 0.99
-    assert torch.equal(mask(time=1), mask(time=1, moon=1))
-    thing = {"thing": 1, "colour": len(COLOURS), "shape": len(SHAPES)}
-    single, twins = mask(**thing), mask(**thing, count=1)
-    row, middle, sides = int(0.7 * SIZE), SIZE // 2, [SIZE // 10, -SIZE // 10]
-    assert single[row, middle] > 0.9 and single[row, sides].max() < 0.1
-    assert twins[row, sides].min() > 0.9
+def test_every_thing_is_as_large_as_others_at_one_place(renderer: Renderer) -> None:
+    """Things in the air are as far above the rest in every scene."""
+    things = {name: 1 + number for number, name in enumerate(PICTURES)}
+    stood = mask(renderer, thing=things["cat"])
+    across, down = ((stood > 0.5).any(axis).nonzero()[:, 0] for axis in (0, 1))
+    assert {len(across), len(down)} <= {150, 151, 152}
+    assert torch.equal(across, SIZE - 1 - across.flip(0)), "at the middle"
+    bottom = int(down[-1])
+    assert abs(bottom - 0.79 * SIZE) < 2
+    assert torch.equal(stood, mask(renderer, 12, thing=things["castle"], place=2, time=2))
+    hung = mask(renderer, thing=things["balloon"])
+    assert torch.equal(hung, mask(renderer, 12, thing=things["rocket"]))
+    assert bottom - int((hung > 0.5).any(1).nonzero()[-1]) == 17

@@ -62,20 +62,30 @@ def write_tiny_model(
     vocab: int = 64,
     scale: int = 1,
     text: tuple[int, int] = (64, 1),
+    prefix: int = 24,
+    layers: int = 2,
 ) -> Path:
     """Write a model of grid x grid tokens to `folder` and return it, always with the same weights;
     with a `scale` above 1 it has a picture decoder, whose pictures are so many times as wide as the
-    tokenizer's. `text` has the width and the layers of the text encoder.
+    tokenizer's. `text` has the width and the layers of the text encoder; its positions are `prefix`,
+    and `layers` are the target's.
     """
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
     target = LlamaGenConfig(
-        dim=64, layers=2, heads=2, ffn=64, vocab=vocab, grid=grid, prefix=24, caption_dim=text[0]
+        dim=64,
+        layers=layers,
+        heads=2,
+        ffn=64,
+        vocab=vocab,
+        grid=grid,
+        prefix=prefix,
+        caption_dim=text[0],
     )
-    drafter = DrafterConfig(dim=64, heads=2, ffn=64, vocab=vocab, grid=grid, prefix=24)
+    drafter = DrafterConfig(dim=64, heads=2, ffn=64, vocab=vocab, grid=grid, prefix=prefix)
     picture = vq_config(32, (1, 1, 1, 1), 1, 32, 8, vocab, num_patches=grid)
     networks = bundled.Networks(
-        TextEncoder(words, small_t5(words.get_vocab_size(), *text), 24),
+        TextEncoder(words, small_t5(words.get_vocab_size(), *text), prefix),
         LlamaGen(target),
         Drafter(drafter),
         ImageTokenizer(picture),

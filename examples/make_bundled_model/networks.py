@@ -12,29 +12,28 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
 from torch import Tensor, nn
 from transformers import T5Config
 
-from examples.make_bundled_model.folder import save, save_part
+from examples.make_bundled_model.folder import save
 from examples.make_bundled_model.world import LONGEST, vocabulary
-from examples.quality.classifier import AttributeClassifier
-from examples.train_drafter.teaching import drafter_sizes
 from lantern_demo.bench.report import parser_of
 from lantern_demo.models import bundled
-from lantern_demo.models.llamagen import Drafter, LlamaGen
-from lantern_demo.models.registry import LlamaGenConfig, model_info
 from lantern_demo.models.text import END, PAD, UNKNOWN, TextEncoder
 from lantern_demo.scenes import ATTRIBUTES
 
 BUNDLED = Path(__file__).resolve().parents[2] / "lantern_demo" / "bundled" / "lantern-scenes"
 PREFIX = LONGEST + 1  # positions of a caption: its words and an end mark
+MARKS = (PAD, UNKNOWN, END)  # of a vocabulary, before its words
+AHEAD = (1, 2, 4)  # rows below a token that the plan's heads foretell
+SHARP, FOLLOWS = 12.0, 0.05  # of `Directions`: its cosines' factor, its mean's share of a batch
 
 
 def word_tokenizer(words: list[str]) -> Tokenizer:
@@ -42,7 +41,7 @@ def word_tokenizer(words: list[str]) -> Tokenizer:
 
     Text is put in lower case, and split at white space and punctuation.
     """
-    vocabulary = {w: i for i, w in enumerate((PAD, UNKNOWN, END, *words))}
+    vocabulary = {w: i for i, w in enumerate((*MARKS, *words))}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -67,27 +66,24 @@ def small_t5(vocabulary: int, width: int = 256, layers: int = 2) -> T5Config:
 
 
 class Model(nn.Module):
-    """All networks, and two heads that only training needs."""
+    """All networks of a model folder, and the heads that only training needs."""
 
-    def __init__(self, layers: int, ffn: int, begin: Path = BUNDLED) -> None:
-        """layers: of the target. ffn: width of the drafter's feed-forward half.
-
-        begin: the model folder whose weights the networks begin with.
-        """
+    def __init__(self, begin: Path = BUNDLED) -> None:
+        """begin: the model folder whose weights the networks begin with."""
         super().__init__()
-        old = bundled.load(begin, torch.device("cpu"))
-        self.tokenizer, self.picture = old.tokenizer, old.picture
-        words = word_tokenizer(vocabulary())
-        self.text = TextEncoder(words, small_t5(words.get_vocab_size()), PREFIX)
-        _start_text(self.text, old.text)
-        self.target = grown(old.target, layers, PREFIX)
-        taps = (layers // 3, 2 * layers // 3)
-        sizes = self.target.config
-        self.drafter = Drafter(drafter_sizes(sizes, ffn, guided=True, feature_layers=taps))
-        self.drafter.embed_tokens.weight.data.copy_(self.target.embed_tokens.weight)
-        self.classifier = AttributeClassifier(ATTRIBUTES)
+        self.before = bundled.load(begin, torch.device("cpu"))
+        self.tokenizer, self.picture = self.before.tokenizer, self.before.picture
+        self.target, self.drafter = self.before.target, self.before.drafter
+        self.text = with_words(self.before.text, vocabulary())
+        sizes, things = self.target.config, len(ATTRIBUTES["thing"])
         self.words_head = nn.Linear(sizes.dim, sizes.vocab)
-        self.names_head = nn.Linear(sizes.dim, len(ATTRIBUTES["thing"]))
+        self.names_head = nn.Linear(sizes.dim, things)
+        self.reader_head = Directions(sizes.dim, things)
+        self.plan_heads = nn.ModuleList(
+            nn.Linear(sizes.dim, sizes.vocab, bias=False) for _ in AHEAD
+        )
+        for head in self.plan_heads:
+            head.weight.data.copy_(self.target.lm_head.weight.data)
         self.requires_grad_(True)
 
     @torch.no_grad()
@@ -97,14 +93,33 @@ class Model(nn.Module):
         pictures: Tensor = self.picture(self.tokenizer.vectors(ids))
         return pictures
 
-    def shipped(self) -> dict[str, Tensor]:
-        """Return the tensors that decoding and its checks need, by name."""
-        heads = ("words_head", "names_head", "tokenizer.vq.decoder")
-        return {k: v for k, v in self.state_dict().items() if not k.startswith(heads)}
+    def kept(self) -> dict[str, Tensor]:
+        """Return the tensors that a later run continues with, by name."""
+        return {k: v for k, v in self.state_dict().items() if not k.startswith("tokenizer.")}
 
 
-def _start_text(text: TextEncoder, old: TextEncoder) -> None:
-    """Give the text encoder the trained layers of an older one, and the words that both know."""
+class Directions(nn.Module):
+    """Names a vector [B, D] by its direction from the running mean of all."""
+
+    def __init__(self, dim: int, classes: int) -> None:
+        super().__init__()
+        self.names = nn.Parameter(torch.randn(classes, dim))
+        self.register_buffer("mean", torch.zeros(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits [B, classes]: SHARP times the cosines."""
+        with torch.no_grad():
+            self.mean.lerp_(x.mean(0), FOLLOWS if self.mean.any() else 1.0)
+        return SHARP * F.normalize(x - self.mean, dim=-1) @ F.normalize(self.names, dim=-1).t()
+
+
+def with_words(old: TextEncoder, words: list[str]) -> TextEncoder:
+    """Return a text encoder with the trained layers of another one, and with other words.
+
+    Words that both know keep their vectors.
+    """
+    config = T5Config(**{**old.encoder.config.to_dict(), "vocab_size": len(words) + len(MARKS)})
+    text = TextEncoder(word_tokenizer(words), config, old.length)
     state = old.encoder.state_dict()
     table = 0.1 * torch.randn_like(text.encoder.shared.weight)
     known = old.tokenizer.get_vocab()
@@ -115,51 +130,7 @@ def _start_text(text: TextEncoder, old: TextEncoder) -> None:
         name: table for name in state if name in ("shared.weight", "encoder.embed_tokens.weight")
     }
     text.encoder.load_state_dict(state)
-
-
-def grown(target: LlamaGen, layers: int, prefix: int) -> LlamaGen:
-    """Return a target of more layers that computes nearly the same, for captions of `prefix`
-    positions.
-
-    Its blocks are those of the target, in order. All but the first and the last are written
-    several times, each time with a part of their output projections: finer steps of the same
-    flow (arXiv 1710.10348). Raise SystemExit if the target has more layers already.
-    """
-    before = target.config
-    if layers < before.layers:
-        raise SystemExit(f"--layers must be at least {before.layers}, got {layers}")
-    deep = LlamaGen(LlamaGenConfig(**{**vars(before), "layers": layers, "prefix": prefix}))
-    old = target.state_dict()
-    weights = {k: w for k, w in old.items() if not k.startswith("layers.")}
-    nothing = weights["cls_embedding.uncond_embedding"]
-    missing = nothing[-1:].expand(max(0, prefix - len(nothing)), -1)
-    weights["cls_embedding.uncond_embedding"] = torch.cat((nothing, missing))[:prefix]
-    origins = origins_of(before.layers, layers)
-    for block, origin in enumerate(origins):
-        start = f"layers.{origin}."
-        for name in (n for n in old if n.startswith(start)):
-            adds = name.endswith(("o_proj.weight", "down_proj.weight"))
-            part = old[name] / origins.count(origin) if adds else old[name].clone()
-            weights[f"layers.{block}.{name.removeprefix(start)}"] = part
-    deep.load_state_dict(weights)
-    return deep
-
-
-def origins_of(before: int, layers: int) -> list[int]:
-    """Return the old block, counted from 0, that each of `layers` blocks is written from."""
-    inner, new = before - 2, layers - 2
-    return [0, *(1 + block * inner // new for block in range(new)), before - 1]
-
-
-@contextmanager
-def left_out(target: LlamaGen, block: int | None) -> Iterator[None]:
-    """Let a target run without one of its blocks, counted from 0, or whole for None."""
-    layers = target.layers
-    target.layers = nn.ModuleList(b for i, b in enumerate(layers) if i != block)
-    try:
-        yield
-    finally:
-        target.layers = layers
+    return text
 
 
 def read(folder: Path, model: Model) -> bool:
@@ -174,13 +145,14 @@ def read(folder: Path, model: Model) -> bool:
         try:
             model.load_state_dict(model.state_dict() | found)
         except RuntimeError:
-            told = f"{folder} has a model of other sizes; give --layers and --ffn of that run"
+            told = f"{folder} has a model of other sizes; give --begin of that run"
             raise SystemExit(told) from None
     return bool(found)
 
 
 def assemble(model: Model, facts: dict[str, Any]) -> bundled.Networks:
-    """Return the networks of a model folder."""
+    """Return the networks of a model folder, with the trees and settings that it began with."""
+    before = model.before
     return bundled.Networks(
         model.text,
         model.target,
@@ -188,7 +160,9 @@ def assemble(model: Model, facts: dict[str, Any]) -> bundled.Networks:
         model.tokenizer,
         facts,
         picture=model.picture,
-        preset=dict(model_info("lantern-scenes").preset),  # as its target has learnt guidance
+        trees=before.trees,
+        preset=before.preset,
+        palette=before.palette,
     )
 
 
@@ -199,10 +173,12 @@ def main() -> None:
     parser.add_argument("--begin", type=Path, default=BUNDLED, help="as train.py was given it")
     args = parser.parse_args()
     facts = json.loads((args.run / "facts.json").read_text(encoding="utf-8"))
-    model = Model(facts["layers"], facts["ffn"], args.begin)
+    model = Model(args.begin)
     read(args.run, model)
     save(args.out, assemble(model, facts), eight_bits=True)
-    save_part(args.out / "classifier", model.classifier, torch.float16)
+    classifier = args.begin / "classifier"  # of lanterns, which stay as they are
+    if classifier.is_dir() and args.out != args.begin:
+        shutil.copytree(classifier, args.out / "classifier", dirs_exist_ok=True)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from examples.make_bundled_model import emoji
+from examples.make_bundled_model.bank import encoded
 from examples.make_bundled_model.scenes import Renderer, add_sprites, sample
 from lantern_demo.bench.report import parser_of
 from lantern_demo.models.bundled import PALETTE
@@ -43,13 +44,14 @@ def mean_colours(tokenizer: ImageTokenizer, renderer: Renderer, scenes: int) -> 
     total, seen = torch.zeros(book, 3, dtype=torch.float64), torch.zeros(book, dtype=torch.float64)
     cell = tokenizer.size // tokenizer.grid
     for batch in tqdm(range(-(-scenes // BATCH)), unit="batch"):
-        drawn = renderer(sample(BATCH, batch))[:, :3]
-        pictures = F.avg_pool2d(drawn, drawn.shape[-1] // tokenizer.size)
-        tokens = tokenizer.encode(pictures).flatten()
-        colours = F.avg_pool2d(pictures, cell).permute(0, 2, 3, 1).reshape(-1, 3)
-        total.index_add_(0, tokens, colours.double())
-        seen.index_add_(0, tokens, torch.ones_like(tokens, dtype=torch.float64))
-    mean = (255 * total / seen.clamp(min=1)[:, None]).round().to(torch.int32)
+        drawn = (renderer(sample(BATCH, batch)) * 255).round().byte()
+        scene = encoded(tokenizer, drawn, {})
+        pictures = F.avg_pool2d(drawn[:, :3].float() / 255, drawn.shape[-1] // tokenizer.size)
+        colours = F.avg_pool2d(pictures, cell).permute(0, 2, 3, 1).reshape(-1, 1, 3)
+        tokens, odds = scene.codes.long().flatten(), scene.probs.double().flatten(0, 1)
+        total.index_add_(0, tokens, (colours * odds[..., None]).flatten(0, 1))
+        seen.index_add_(0, tokens, odds.flatten())
+    mean = (255 * total / seen.clamp(min=1e-9)[:, None]).round().to(torch.int32)
     return torch.where((seen > 0)[:, None], mean, token_colours(tokenizer)), int((seen > 0).sum())
 
 

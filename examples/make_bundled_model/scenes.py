@@ -1,8 +1,9 @@
 """Draw the scenes of the bundled model's world, on any device.
 
-A scene is a landscape with one to four paper lanterns in the air, or with one or two of an everyday
-thing. Things are sprites with a shadow on land and a reflection on the lake. A small target and its
-drafter have to learn them, so their places and sizes vary little; the landscape varies far more.
+A scene is a landscape with one to four paper lanterns in the air, or with an everyday thing at the
+middle. Things are sprites with a shadow on land and a reflection on the lake. All have one size and
+stand at one place: moved by parts of a token, one outline would be thousands of rows of tokens, of
+which a small target learns the mean, a lump. The landscape varies.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from examples.make_bundled_model.landscape import (
     land,
     mirrored,
     mix,
+    rgb,
     ripples,
     sky,
 )
@@ -37,7 +39,6 @@ from lantern_demo.scenes import (
     ATTRIBUTES,
     COLOURS,
     MOST_LANTERNS,
-    MOST_THINGS,
     PLACES,
     SHAPES,
     TIMES,
@@ -45,10 +46,12 @@ from lantern_demo.scenes import (
 
 SIZE = 256  # pixels a side
 HELD_OUT = 900_000_007  # seed of scenes that nothing learns from
-LANTERNS = 0.5  # share of scenes that show lanterns
-TWINS = 0.25  # share of the other scenes that show two things
+SHARE = 0.5  # of scenes that show lanterns
 HORIZON = ((0.36, 0.44), (0.24, 0.34))  # ranges of the horizon's y on a lake and on land
-AIR = torch.tensor([False, *(thing.air for thing in PICTURES.values())])
+# Of a thing: the longer side of its sprite, y of the spot below it, and how high it hangs above, by
+# class.
+SIDE, GROUND = 1.18, 0.585
+LIFT = 0.13125 * torch.tensor([0, *(thing.air for thing in PICTURES.values())])
 
 
 @dataclass
@@ -56,15 +59,12 @@ class Scenes:
     """Parameters of B scenes. Every field is a tensor whose first dimension is B."""
 
     thing: Tensor  # [B] int64, class of the thing; 0 for lanterns
-    count: Tensor  # [B] int64, one less than the number of things or lanterns
+    count: Tensor  # [B] int64, one less than the number of lanterns; 0 for things
     colour: Tensor  # [B] int64, of lanterns
     shape: Tensor  # [B] int64, of lanterns
     place: Tensor  # [B] int64
     time: Tensor  # [B] int64
     moon: Tensor  # [B] int64
-    foot: Tensor  # [B, 2, 2] middle of a sprite's lower edge
-    side: Tensor  # [B, 2] the longer side of a sprite, 0 where there is none
-    ground: Tensor  # [B, 2] y of the spot below a sprite
     centre: Tensor  # [B, 4, 2] middle of a lantern
     radius: Tensor  # [B, 4] of a lantern, 0 where there is none
     horizon: Tensor  # [B] y of the horizon
@@ -92,11 +92,13 @@ def sample(
     batch: int,
     seed: int,
     wanted: Mapping[str, Tensor] | None = None,
+    lanterns: float = SHARE,
 ) -> Scenes:
     """Draw the parameters of `batch` scenes.
 
     The same seed gives the same scenes on every machine (CPU generator). wanted: the class index
-    of every attribute, [batch] each, in place of random ones.
+    of every attribute, [batch] each, in place of random ones. lanterns: the odds that a scene shows
+    lanterns.
     """
     g = torch.Generator().manual_seed(seed)
 
@@ -107,29 +109,13 @@ def sample(
         return torch.randint(n, (batch,), generator=g)
 
     shown = 1 + pick(len(PICTURES))
-    lantern = uniform(0, 1, batch) < LANTERNS
-    thing = torch.where(lantern, 0, shown)
-    twins = (uniform(0, 1, batch) < TWINS).long()
-    count = torch.where(lantern, pick(MOST_LANTERNS), twins)
+    thing = torch.where(uniform(0, 1, batch) < lanterns, 0, shown)
+    count = torch.where(thing == 0, pick(MOST_LANTERNS), 0)
     colour, shape = pick(len(COLOURS)), pick(len(SHAPES))
     place, time, moon = pick(len(PLACES)), pick(len(TIMES)), pick(2)
     if wanted is not None:
         thing, count, colour, shape, place, time, moon = (wanted[name] for name in ATTRIBUTES)
-        lantern = thing == 0
-    # Things: one is large, two share the width.
-    slot = torch.arange(MOST_THINGS)[None]
-    there = (slot <= count[:, None]) & ~lantern[:, None]
-    near = uniform(0, 1, batch, MOST_THINGS)
-    two = uniform(0.95, 0.98, batch, 1) * (0.98 + 0.02 * near)
-    single = (count == 0)[:, None]
-    side = torch.where(single, uniform(1.16, 1.20, batch, 1), two) * there
-    jitter = uniform(-1, 1, batch, MOST_THINGS)
-    x = torch.where(single, 0.03 * jitter, 0.98 * (slot - 0.5) + 0.02 * jitter)
-    middle = 0.98 - 0.5 * side
-    x = torch.minimum(torch.maximum(x, -middle), middle)
-    ground = uniform(0.57, 0.60, batch, 1) + torch.where(single, 0.0, 0.04 * (near - 0.5))
-    lift = uniform(0.36, 0.38, batch, MOST_THINGS) * (1.5 - side).clamp(0.35, 1.0)
-    foot = torch.stack((x, ground - AIR[thing][:, None] * lift), -1)
+    lantern = thing == 0
     # Lanterns hang in slots of equal width.
     hung = torch.arange(MOST_LANTERNS)[None]
     width = 1.84 / (count + 1)[:, None]
@@ -137,10 +123,10 @@ def sample(
     across = -0.92 + width * (hung + 0.5) + 0.04 * uniform(-1, 1, batch, MOST_LANTERNS)
     down = -0.12 + 0.10 * uniform(-1, 1, batch, MOST_LANTERNS)
     radius = radius * ((hung <= count[:, None]) & lantern[:, None])
-    # A moon keeps away from a single thing, which may be tall.
+    # A moon keeps away from a thing, which may be tall.
     left = torch.where(uniform(0, 1, batch) < 0.5, -1.0, 1.0)
-    left = torch.where(there.sum(1) == 1, -torch.sign(x[:, 0]), left)
-    moon_at = torch.stack((left * uniform(0.50, 0.80, batch), uniform(-0.82, -0.62, batch)), -1)
+    aside = 0.80 - torch.where(lantern, 0.30, 0.18) * uniform(0, 1, batch)
+    moon_at = torch.stack((left * aside, uniform(-0.82, -0.62, batch)), -1)
     lake, dry = (uniform(*each, batch) for each in HORIZON)
     low = torch.tensor([-1.0, -1.0, 0.2])
     stars = low + torch.tensor([2.0, 1.2, 0.8]) * torch.rand(batch, STARS, 3, generator=g)
@@ -152,9 +138,6 @@ def sample(
         place=place,
         time=time,
         moon=moon,
-        foot=foot,
-        side=side,
-        ground=ground,
         centre=torch.stack((across, down), -1),
         radius=radius,
         horizon=torch.where(place == 0, lake, dry),
@@ -229,85 +212,57 @@ class Renderer:
         lake = sky(s, *mirrored(s, x, y), SIZE, stars=False) * lake_light(s, x, y)
         picture = mix(picture, lake * _shore(s, y), wet)
         picture = _film(picture * (1 - self._shadows(s, x, y) * dry))
-        crest, bend = ripples(s, x, y)
-        for i in range(MOST_THINGS):
-            self._reflect(s, i, x, y, crest, bend, picture, wet)
-        cover = torch.zeros_like(x)
-        for i in range(MOST_THINGS):
-            sprite = self._smooth(s, i, x, y)
-            alpha = sprite[:, 3:]
-            # Light comes from above, so the lower part of a sprite gets less of it.
-            side = column(s.side[:, i].clamp(min=0.05))
-            height = (y - column(s.foot[:, i, 1])) / side
-            shade = 1 - 0.16 * (height + 0.5).clamp(0, 0.5)
-            picture = picture * (1 - alpha) + 0.97 * sprite[:, :3] * shade
-            cover = cover + alpha * (1 - cover)
-        return torch.cat((picture, cover), 1)
+        picture = self._reflected(s, x, y, picture, wet)
+        sprite = self._smooth(s, x, y)
+        cover = sprite[:, 3:]
+        # Light comes from above, so the lower part of a sprite gets less of it.
+        shade = 1 - 0.16 * ((y - _foot(s)) / SIDE + 0.5).clamp(0, 0.5)
+        return torch.cat((picture * (1 - cover) + 0.97 * sprite[:, :3] * shade, cover), 1)
 
     def _shadows(self, s: Scenes, x: Tensor, y: Tensor) -> Tensor:
         """Return the share of the ground's light that sprites block, [B, 1, H, W] in [0, 1]."""
-        lit = torch.ones_like(x)
-        for i in range(MOST_THINGS):
-            side, there = s.side[:, i], s.side[:, i] > 0
-            middle, half = self.contact[s.thing - 1].unbind(-1)
-            across = x - column(s.foot[:, i, 0] + middle * side)
-            down = y - column(s.ground[:, i])
-            lift = s.ground[:, i] - s.foot[:, i, 1]
-            wide = (half * side * 1.12).clamp(min=0.07)
-            flat = column((0.22 * wide).clamp(0.025, 0.06))
-            near = torch.exp(-((across / column(wide)) ** 4) - (down / flat) ** 2)
-            broad = (x - column(s.foot[:, i, 0])) / column(0.52 * side + 0.05)
-            soft = torch.exp(-(broad**2) - (down / 0.11) ** 2)
-            touching = there * torch.exp(-((lift / 0.05) ** 2))
-            below = there * torch.where(lift > 0.05, 0.30, 0.38)
-            lit = lit * (1 - 0.62 * column(touching) * near) * (1 - column(below) * soft)
-        return 1 - lit
+        middle, half = self.contact[s.thing - 1].unbind(-1)
+        lift, down = GROUND - _foot(s), y - GROUND
+        wide = (half * SIDE * 1.12).clamp(min=0.07)
+        flat = column((0.22 * wide).clamp(0.025, 0.06))
+        near = ((x - column(middle * SIDE)) / column(wide)) ** 4 + (down / flat) ** 2
+        broad = (x / (0.52 * SIDE + 0.05)) ** 2 + (down / 0.11) ** 2
+        touching = torch.exp(-((lift / 0.05) ** 2))
+        below = torch.where(lift > 0.05, 0.30, 0.38)
+        return 1 - (1 - 0.62 * touching * torch.exp(-near)) * (1 - below * torch.exp(-broad))
 
-    def _reflect(
-        self,
-        s: Scenes,
-        i: int,
-        x: Tensor,
-        y: Tensor,
-        crest: Tensor,
-        bend: Tensor,
-        picture: Tensor,
-        wet: Tensor,
-    ) -> None:
-        """Draw the reflection of sprite i of every scene in the lake, into `picture`."""
-        ground = column(s.ground[:, i])
-        below = (y - ground).clamp(min=0)
+    def _reflected(self, s: Scenes, x: Tensor, y: Tensor, picture: Tensor, wet: Tensor) -> Tensor:
+        """Return pictures with the reflections of sprites in the lake."""
+        crest, bend = ripples(s, x, y)
+        below = (y - GROUND).clamp(min=0)
         root = below.sqrt()
         sprite = self._sprite(
-            s, i, x + 0.09 * root * bend, ground - 1.15 * below - 0.03 * crest * root
+            s, x + 0.09 * root * bend, GROUND - 1.15 * below - 0.03 * crest * root
         )
-        tint = torch.tensor([0.74, 0.82, 0.92], device=x.device).view(1, 3, 1, 1)
-        dim = 0.97 * tint * (0.86 + 0.14 * crest * (root * 2).clamp(max=1))
+        dim = 0.97 * rgb(0.74, 0.82, 0.92, x.device)
+        dim = dim * (0.86 + 0.14 * crest * (root * 2).clamp(max=1))
         strength = wet * (below > 0) * 0.62 * torch.exp(-1.1 * below)
-        picture.mul_(1 - sprite[:, 3:] * strength).add_(sprite[:, :3] * dim * strength)
+        return picture * (1 - sprite[:, 3:] * strength) + sprite[:, :3] * dim * strength
 
-    def _smooth(self, s: Scenes, i: int, x: Tensor, y: Tensor) -> Tensor:
+    def _smooth(self, s: Scenes, x: Tensor, y: Tensor) -> Tensor:
         """Return the mean of `_sprite` at four points of each pixel."""
         step = 0.5 / SIZE
         near = [(dx, dy) for dx in (-step, step) for dy in (-step, step)]
-        return torch.stack([self._sprite(s, i, x + dx, y + dy) for dx, dy in near]).mean(0)
+        return torch.stack([self._sprite(s, x + dx, y + dy) for dx, dy in near]).mean(0)
 
-    def _sprite(self, s: Scenes, i: int, x: Tensor, y: Tensor) -> Tensor:
-        """Sample sprite i of every scene at points -> [B, 4, H, W], colours multiplied by
+    def _sprite(self, s: Scenes, x: Tensor, y: Tensor) -> Tensor:
+        """Sample the sprite of every scene at points -> [B, 4, H, W], colours multiplied by
         opacity.
         """
-        found = x.new_zeros(len(x), 4, *x.shape[2:])
-        rows = (s.side[:, i] > 0).nonzero()[:, 0]
-        if not len(rows):
-            return found
-        side, foot = column(s.side[rows, i]), s.foot[rows, i]
         scale = 2 * (SPRITE - 2 * MARGIN) / SPRITE
-        across = scale * (x[rows] - column(foot[:, 0])) / side
-        down = 1 - 2 * MARGIN / SPRITE + scale * (y[rows] - column(foot[:, 1])) / side
-        grid = torch.cat((across, down), 1).permute(0, 2, 3, 1)
-        sprites = self.sprites[s.thing[rows] - 1].float() / 255
-        found[rows] = F.grid_sample(sprites, grid, align_corners=False)
-        return found
+        down = 1 - 2 * MARGIN / SPRITE + scale * (y - _foot(s)) / SIDE
+        grid = torch.cat((scale * x / SIDE, down), 1).permute(0, 2, 3, 1)
+        return F.grid_sample(self.sprites[s.thing - 1].float() / 255, grid, align_corners=False)
+
+
+def _foot(s: Scenes) -> Tensor:
+    """Return y of the lower edge of each scene's sprite, [B, 1, 1, 1]."""
+    return column(GROUND - LIFT.to(s.thing.device)[s.thing])
 
 
 def _lanterns(s: Scenes, x: Tensor, y: Tensor) -> Tensor:

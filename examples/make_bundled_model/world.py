@@ -1,7 +1,8 @@
 """Captions of scenes, and the pictures of their things.
 
 Captions are made as word ids in batches, on any device, so that a GPU never waits for them. Their
-words are those of `lantern_demo.scenes`.
+words are those of `lantern_demo.scenes`. Lanterns have all wordings, things the plainest alone: a
+prompt's other words for a thing are replaced before the model reads them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lantern_demo.scenes import NOUNS, PLACES, THING_PLACES, WORDINGS
+from lantern_demo.scenes import MOST_LANTERNS, THING_PLACES, WORDINGS, plural, with_article
 
 PAD = 0
-LONGEST = 27  # positions for the words of a caption; the text encoder adds an end mark
+# Positions for the words of a caption; the text encoder adds an end mark. Captions are shorter, but
+# the weights that training begins with have as many.
+LONGEST = 27
 
 
 @dataclass(frozen=True)
@@ -29,62 +32,81 @@ class Picture:
 
 # By the plain names of the things, in the order of `lantern_demo.scenes.THINGS`.
 PICTURES = {
-    "cat": Picture("1f408"),
-    "dog": Picture("1f415"),
-    "owl": Picture("1f989"),
-    "apple": Picture("1f34e"),
-    "car": Picture("1f697"),
-    "house": Picture("1f3e0"),
-    "castle": Picture("1f3f0"),
-    "boat": Picture("26f5", crop=0.18),
-    "rocket": Picture("1f680", air=True),
-    "tree": Picture("1f333"),
-    "mushroom": Picture("1f344"),
-    "guitar": Picture("1f3b8"),
-    "rabbit": Picture("1f407"),
+    "cat": Picture("1f431"),
+    "dog": Picture("1f436"),
+    "rabbit": Picture("1f430"),
     "fox": Picture("1f98a"),
-    "horse": Picture("1f40e"),
-    "elephant": Picture("1f418"),
+    "bear": Picture("1f43b"),
+    "panda": Picture("1f43c"),
+    "lion": Picture("1f981"),
+    "tiger": Picture("1f42f"),
+    "monkey": Picture("1f435"),
+    "pig": Picture("1f437"),
+    "cow": Picture("1f42e"),
+    "frog": Picture("1f438"),
+    "horse": Picture("1f434"),
+    "unicorn": Picture("1f984"),
+    "owl": Picture("1f989"),
     "penguin": Picture("1f427"),
     "duck": Picture("1f986"),
+    "bird": Picture("1f426"),
+    "elephant": Picture("1f418"),
     "turtle": Picture("1f422"),
+    "fish": Picture("1f420"),
+    "whale": Picture("1f433"),
+    "octopus": Picture("1f419"),
     "butterfly": Picture("1f98b", air=True),
-    "dragon": Picture("1f409"),
-    "cake": Picture("1f382"),
-    "bus": Picture("1f68c"),
-    "bicycle": Picture("1f6b2"),
+    "dragon": Picture("1f432"),
+    "dinosaur": Picture("1f995"),
+    "robot": Picture("1f916"),
+    "ghost": Picture("1f47b"),
+    "snowman": Picture("26c4"),
+    "pumpkin": Picture("1f383"),
+    "heart": Picture("2764-fe0f"),
     "flower": Picture("1f33b"),
-    "umbrella": Picture("2602-fe0f"),
-    "bear": Picture("1f9f8"),
-    "balloon": Picture("1f388", air=True),
+    "cactus": Picture("1f335"),
+    "tree": Picture("1f333"),
+    "mushroom": Picture("1f344"),
+    "apple": Picture("1f34e"),
     "strawberry": Picture("1f353"),
-    "frog": Picture("1f438"),
-    "cow": Picture("1f404"),
+    "cake": Picture("1f382"),
+    "burger": Picture("1f354"),
+    "car": Picture("1f697"),
+    "bus": Picture("1f68c"),
+    "train": Picture("1f682"),
+    "boat": Picture("26f5", crop=0.18),
+    "rocket": Picture("1f680", air=True),
+    "balloon": Picture("1f388", air=True),
+    "house": Picture("1f3e0"),
+    "castle": Picture("1f3f0"),
     "crown": Picture("1f451"),
+    "guitar": Picture("1f3b8"),
+    "umbrella": Picture("2602-fe0f"),
 }
 NUMBERS = (("a", "a", "one", "a single"), ("two", "two", "a pair of"), ("three",), ("four",))
 LEADS = ("", "", "", "a picture of", "a photo of")
 TAILS = ("", "", "", "", ", softly lit")
-# Odds that a caption leaves out one of these, and that it leaves out the last three together.
-OMITTED, BARE = 0.06, 0.15
-OPTIONAL = ("colour", "shape", "place", "time", "moon")
+BEHIND = ("place", "time", "moon")
+OPTIONAL = ("colour", "shape", *BEHIND)
+# Odds, for lanterns and for things, that a caption leaves out one of OPTIONAL, and all of BEHIND.
+OMITTED, BARE = (0.06, 0.2), (0.15, 0.35)
 
 
 def _wordings() -> dict[str, list[tuple[str, ...]]]:
-    """Return the wordings of every slot of a caption, a tuple for each class."""
-    # The plain name is as frequent as all others together.
-    often = [(names[0],) * max(1, len(names) - 1) + names[1:] for names in NOUNS]
-    plural = [tuple(name[n] for name in names) for names in often for n in (0, 1)]
+    """Return the wordings of every slot of a caption, a tuple for each class.
+
+    The classes of things follow those of lanterns.
+    """
+    lantern, *things = WORDINGS["thing"]
+    of_things = {**WORDINGS, "place": THING_PLACES}
     return {
-        "lead": [LEADS],
-        "count": list(NUMBERS),
+        "lead": [LEADS, ("",)],
+        "count": [*NUMBERS, ("a",)],
         "colour": [*WORDINGS["colour"], ("",)],
         "shape": [*WORDINGS["shape"], ("",)],
-        "thing": plural,  # class 2 i is one of thing i, class 2 i + 1 are several
-        "place": [*WORDINGS["place"], *THING_PLACES],  # of lanterns, then of things
-        "time": list(WORDINGS["time"]),
-        "moon": list(WORDINGS["moon"]),
-        "tail": [TAILS],
+        "thing": [lantern, tuple(plural(noun) for noun in lantern), *things],
+        **{slot: [*WORDINGS[slot], *(w[:1] for w in of_things[slot])] for slot in BEHIND},
+        "tail": [TAILS, ("",)],
     }
 
 
@@ -112,7 +134,7 @@ class Captions:
                         table[row, column, place] = ids[word]
             self.tables[slot] = table.to(self.device)
         self.a, self.an = ids["a"], ids["an"]
-        vowels = [number for word, number in ids.items() if word[0] in "aeiou" and word != "an"]
+        vowels = [number for word, number in ids.items() if with_article(word)[:3] == "an "]
         self.vowels = torch.tensor(vowels, device=self.device)
 
     def __call__(self, attributes: Mapping[str, Tensor], seed: int, omit: bool = True) -> Tensor:
@@ -124,28 +146,32 @@ class Captions:
         g = torch.Generator(self.device).manual_seed(seed)
         given = {name: values.to(self.device).long() for name, values in attributes.items()}
         lantern = given["thing"] == 0
+        thing = (~lantern).long()
         classes = {
-            **given,
-            "lead": torch.zeros(b, dtype=torch.long, device=self.device),
-            "tail": torch.zeros(b, dtype=torch.long, device=self.device),
-            "thing": 2 * given["thing"] + (given["count"] > 0),
-            "place": given["place"] + torch.where(lantern, 0, len(PLACES)),
+            "lead": thing,
+            "count": torch.where(lantern, given["count"], MOST_LANTERNS),
+            "colour": given["colour"],
+            "shape": given["shape"],
+            "thing": torch.where(lantern, (given["count"] > 0).long(), 1 + given["thing"]),
+            **{slot: given[slot] + len(WORDINGS[slot]) * thing for slot in BEHIND},
+            "tail": thing,
         }
-        bare = torch.rand(b, generator=g, device=self.device) < BARE
+        omitted, bare = (torch.tensor(odds, device=self.device)[thing] for odds in (OMITTED, BARE))
+        bare = torch.rand(b, generator=g, device=self.device) < bare
         said = {}
         for slot, table in self.tables.items():
             lot = torch.randint(2**31, (b,), generator=g, device=self.device)
             said[slot] = table[classes[slot], lot % table.shape[1]]
             if omit and slot in OPTIONAL:
-                out = torch.rand(b, generator=g, device=self.device) < OMITTED
-                if slot in ("place", "time", "moon"):
+                out = torch.rand(b, generator=g, device=self.device) < omitted
+                if slot in BEHIND:
                     out |= bare
                 said[slot] = said[slot].masked_fill(out[:, None], PAD)
-        early = torch.rand(b, 1, generator=g, device=self.device) < 0.25
+        early = lantern & (torch.rand(b, generator=g, device=self.device) < 0.25)
         place = torch.cat((said["place"], said["time"]), 1)
         time = torch.cat((said["time"], said["place"]), 1)
         order = ("lead", "count", "colour", "shape", "thing")
-        where = torch.where(early, time, place)
+        where = torch.where(early[:, None], time, place)
         row = torch.cat([*(said[slot] for slot in order), where, said["moon"], said["tail"]], 1)
         kept = row.gather(1, (row == PAD).long().argsort(dim=1, stable=True))[:, :LONGEST]
         kept = torch.nn.functional.pad(kept, (0, LONGEST - kept.shape[1]), value=PAD)

@@ -1,0 +1,239 @@
+"""The program that trains the bundled model: soft codes, its losses, its compiled layers, a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import command, ran, write_tiny_model
+
+from examples.make_bundled_model import bank, compiled, networks, palette
+from examples.make_bundled_model.bank import Bank, World, encoded
+from examples.make_bundled_model.networks import (
+    BUNDLED,
+    PREFIX,
+    Directions,
+    Model,
+    with_words,
+    word_tokenizer,
+)
+from examples.make_bundled_model.target_loss import (
+    BELOW,
+    FOREIGN,
+    NOISE,
+    NOISY,
+    Lesson,
+    beginnings,
+    first_rows,
+    missed,
+    with_noise,
+    with_strips,
+)
+from examples.make_bundled_model.world import PAD, vocabulary
+from examples.train_drafter.teaching import train_hidden
+from lantern_demo import load
+from lantern_demo.models import bundled
+from lantern_demo.models.text import TextEncoder
+
+
+@pytest.fixture(scope="module")
+def begin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model folder of 16 x 16 tokens that reads captions."""
+    folder = tmp_path_factory.mktemp("begin")
+    return write_tiny_model(folder, grid=16, scale=2, prefix=PREFIX, layers=3)
+
+
+@pytest.fixture
+def world(begin: Path, sprites: Path) -> World:
+    return World(Model(begin), sprites, torch.device("cpu"))
+
+
+def test_soft_codes_are_the_law_of_distances(world: World) -> None:
+    scenes = world.bank(5, 8, lanterns=False, kept=8)
+    assert scenes.codes.shape == (8, 256, bank.NEAREST)
+    assert scenes.pictures.shape == (8, 4, 256, 256)
+    assert not len(world.bank(5, 8, lanterns=False).pictures)
+    tokenizer = world.model.tokenizer
+    small = torch.nn.functional.avg_pool2d(scenes.pictures[:, :3].float() / 255, 2)
+    with torch.no_grad():
+        z = tokenizer.latent(small).flatten(2).mT
+        distance = (z[:, :, None] - tokenizer.codebook[scenes.codes.long()]).square().sum(-1)
+    torch.testing.assert_close(
+        scenes.probs.float(), (-distance / bank.TEMPERATURE).softmax(-1), atol=2e-3, rtol=2e-2
+    )
+    assert torch.equal(scenes.nearest, tokenizer.encode(small))
+    # of many draws of one scene each token comes as often as its law says
+    many = scenes.rows(torch.zeros(4000, dtype=torch.long))
+    tokens = many.drawn(torch.Generator().manual_seed(1))
+    at = int(scenes.probs[0].amax(-1).float().argmin())  # the least sure place
+    shares = (tokens[:, at, None] == scenes.codes[0, at].long()).float().mean(0)
+    assert (shares - scenes.probs[0, at].float()).abs().max() < 0.04
+    assert shares.sum() > 0.999
+
+
+def test_a_bank_joins_and_leaves_pictures_out() -> None:
+    pictures = torch.randint(256, (2, 4, 256, 256), dtype=torch.uint8)
+    one = encoded(
+        bundled.load(BUNDLED, torch.device("cpu")).tokenizer, pictures, {"thing": torch.arange(2)}
+    )
+    both = bank.joined([one, one])
+    assert len(both) == 4 and torch.equal(both.attributes["thing"], torch.tensor([0, 1, 0, 1]))
+    part = both.rows(torch.tensor([3, 0]))
+    assert not len(part.pictures) and torch.equal(part.codes[0], one.codes[1])
+    assert torch.equal(both.rows(torch.tensor([3]), pictures=True).pictures[0], pictures[1])
+    cover = torch.nn.functional.avg_pool2d(pictures[:, 3:].float() / 255, 16).flatten(1)
+    torch.testing.assert_close(one.cover.float(), cover, atol=1e-3, rtol=0)
+
+
+def test_strips_replace_rows_of_a_share_of_the_pictures() -> None:
+    ids = torch.arange(400)[:, None].expand(-1, 256)
+    seen = with_strips(ids, torch.Generator().manual_seed(0))
+    changed = seen != ids
+    assert abs(float(changed.any(1).float().mean()) - FOREIGN) < 0.06
+    assert not changed[:, : BELOW * 16].any()
+    rows = changed.view(400, 16, 16)
+    assert torch.equal(rows.any(-1), rows.all(-1))
+    assert PAD == 0
+
+
+def test_noise_replaces_tokens_of_a_share_of_the_pictures() -> None:
+    ids, other = torch.zeros(2, 1000, 256, dtype=torch.long).unbind()
+    changed = with_noise(ids, other + 1, torch.Generator().manual_seed(0)).float().mean(1)
+    assert abs(float((changed > 0).float().mean()) - NOISY) < 0.06
+    assert NOISE - 0.05 < changed.max() < NOISE + 0.1
+    assert abs(float(changed.mean()) - NOISY * NOISE / 2) < 0.01
+
+
+def test_first_rows_are_the_two_where_a_thing_begins() -> None:
+    cover = torch.zeros(1, 16, 16)
+    cover[0, 3, 7] = 0.2  # too little to begin
+    cover[0, 4:9, 5:8] = 0.9
+    cover[0, 5, 8] = 0.04  # too little to be the thing's
+    found = first_rows(cover.flatten(1)).view(16, 16)
+    assert found.sum() == 6 and found[4:6, 5:8].all()
+
+
+def test_beginnings_are_where_any_kind_of_thing_has_its_first_rows() -> None:
+    cover = torch.zeros(4, 16, 16)
+    cover[:3, 4:9, 5] = 1.0  # three of kind 1, and one of kind 2
+    cover[3, 6:9, 7] = 1.0
+    cover[2] = cover[2].roll(1, 0)
+    scenes = Bank(
+        torch.zeros(4, 256, 12, dtype=torch.int16),
+        torch.zeros(4, 256, 12).half(),
+        cover.flatten(1).half(),
+        torch.zeros(0, 4, 256, 256, dtype=torch.uint8),
+        {"thing": torch.tensor([1, 1, 1, 2])},
+    )
+    found = beginnings(scenes).view(16, 16)
+    assert found[4:7, 5].tolist() == pytest.approx([2 / 3, 1, 1 / 3])
+    assert found[6:8, 7].tolist() == [1, 1] and found.sum() == pytest.approx(4)
+
+
+def test_nothing_is_missed_by_a_guess_that_is_the_law() -> None:
+    codes = torch.arange(24).view(1, 2, 12)
+    probs = torch.rand(1, 2, 12).softmax(-1)
+    law = torch.zeros(1, 2, 32).scatter(-1, codes, probs)
+    off = missed((law * 0.5 + 1e-9).log(), codes, probs)
+    expected = torch.full((1, 2), 2.0).log()  # half of the mass is elsewhere
+    torch.testing.assert_close(off.divergence, expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(off.outside, expected, atol=1e-4, rtol=0)
+
+
+def test_directions_are_told_from_the_mean_of_what_is_read() -> None:
+    named = Directions(4, 3)
+    named.names.data.copy_(torch.eye(4)[:3])
+    x = 5 + torch.eye(4)[:3]
+    assert named(x).argmax(1).tolist() == [0, 1, 2]
+    torch.testing.assert_close(named.mean, x.mean(0))  # the first batch; then it follows slowly
+    named(x + 1)
+    torch.testing.assert_close(named.mean, x.mean(0) + networks.FOLLOWS)
+
+
+def test_words_keep_their_vectors_in_another_vocabulary() -> None:
+    old = TextEncoder(word_tokenizer(["a", "cat", "lake"]), networks.small_t5(6, 64, 1), 5)
+    new = with_words(old, ["an", "cat", "owl"])
+    rows = [text.tokenizer.token_to_id("cat") for text in (old, new)]
+    tables = [text.encoder.shared.weight for text in (old, new)]
+    assert torch.equal(tables[0][rows[0]], tables[1][rows[1]])
+    same = "encoder.block.0.layer.0.SelfAttention.q.weight"
+    assert torch.equal(old.encoder.state_dict()[same], new.encoder.state_dict()[same])
+    assert new.tokenizer.get_vocab().keys() == {*networks.MARKS, "an", "cat", "owl"}
+
+
+def test_a_compiled_pass_computes_what_the_modules_do(
+    begin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "_compiled", compiled._layer)  # the same code, not compiled
+    networks_ = bundled.load(begin, torch.device("cpu"))
+    target = networks_.target
+    target.feature_layers = (1,)
+    said = networks_.text.encode("three red lanterns over a lake")
+    tokens = torch.randint(64, (1, 255), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        wanted = train_hidden(target, tokens, said.features, said.mask)
+        compiled.compile_layers(target)
+        found = train_hidden(target, tokens, said.features, said.mask)
+        short = train_hidden(target, tokens[:, :9], said.features, said.mask)
+    assert found.shape == wanted.shape == (1, PREFIX + 255, 2 * 64)
+    close = torch.nn.functional.cosine_similarity(found, wanted, dim=-1)[:, PREFIX - 1 :]
+    assert close.min() > 0.99 and not torch.equal(found, wanted)
+    assert short.shape[1] == PREFIX + 9  # by the modules
+
+
+def test_a_lesson_teaches_things_and_holds_lanterns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "_compiled", compiled._layer)
+    things, lanterns = (world.bank(seed, 8, lanterns=bool(seed)) for seed in (0, 1))
+    both = {k: torch.cat((v, lanterns.attributes[k])) for k, v in things.attributes.items()}
+    lesson = Lesson(world.model, things)
+
+    def losses() -> dict[str, torch.Tensor]:
+        g = torch.Generator().manual_seed(3)
+        return lesson(things, lanterns, world.said(both, 1), g)
+
+    before = losses()
+    assert before["lanterns"] < 1e-3 and before["divergence"] > 1  # it is the teacher still
+    optimizer = torch.optim.AdamW(world.model.parameters(), lr=3e-3)
+    for _ in range(12):
+        found = losses()
+        found["loss"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for name in ("loss", "divergence", "missed", "plan", "names", "read", "words"):
+        assert found[name] < before[name], name
+    assert found["lanterns"] > before["lanterns"]  # the teacher has not moved
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_small_run_of_every_stage_leaves_a_model_that_draws(
+    begin: Path, sprites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, folder = tmp_path / "run", tmp_path / "model"
+    sizes = "--minutes 1 --things 2 --lanterns 2 --pictures-batch 2 --scenes 8"
+    more = "--own-batch 2 --held-out 8 --log-every 1"
+    script = "examples/make_bundled_model/train.py"
+    given = "--out", run, "--begin", begin, "--sprites", sprites
+    done = ran(sys.executable, script, *given, *sizes.split(), *more.split(), timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    facts = json.loads((run / "facts.json").read_text(encoding="utf-8"))
+    assert facts["target"]["steps"] >= 1 and facts["check"]["entropy"] > 0
+    assert facts["race"]["prompts"] >= 1
+    assert {"eagle1", "eagle2", "lantern", "lantern++"} <= {*facts["race"]}
+    files = [path for path in run.iterdir() if path.is_file()]
+    assert len(files) <= 8
+    assert max(path.stat().st_size for path in files) < 16_000_000
+
+    command(networks, "--run", run, "--out", folder, "--begin", begin)
+    monkeypatch.setattr(palette, "BATCH", 2)
+    command(palette, "--model", folder, "--scenes", 2, "--sprites", sprites)
+    pipe = load(folder, "cpu")
+    assert pipe.networks.trained["target"]["steps"] >= 1
+    assert pipe.networks.palette is not None
+    assert pipe.generate("a fox in a field", "eagle1", tree="small").image.size == (256, 256)
+    assert {*vocabulary()} < {*pipe.networks.text.tokenizer.get_vocab()}
