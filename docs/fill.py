@@ -187,7 +187,7 @@ RULES = {  # the rule, and whether the method is lossless
 
 LEFT_OUT = (8, 32)  # nodes whose steps are not shown: their times lie between those that are
 DYNAMIC = ("eagle2", "lantern")  # no tree of these has 16 nodes by default
-SURE = 0.8  # of the pictures: a thing that every method draws as surely is not shown
+SURE = 0.95  # of the pictures: a thing that every method draws as surely is not shown
 
 
 def gpu_table(numbers: Numbers) -> str:
