@@ -282,7 +282,7 @@ _ROWS = (
             "lantern_k": 100,
             "lantern_delta": 0.2,
             "lanternpp_k": 10,
-            "lanternpp_lambda": 4.0,
+            "lanternpp_lambda": 3.0,
         },
     ),
     _text_to_image(
