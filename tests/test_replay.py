@@ -242,7 +242,7 @@ def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
     before = shown.locator(HEADLINE).inner_text()
     panel, title = shown.locator(".panel"), shown.locator(".panel h3")
     shown.get_by_role("button", name=texts.WEB["explain"]).press("Enter")
-    told(shown, "1. Guess. A small drafter makes 3 guesses for the next 3 places.")
+    told(shown, "1. Guess. A small drafter makes 4 guesses for the next 4 places.")
     expect(title).to_contain_text("LANTERN++, step ")
     first = title.inner_text()
     for begins, key in (("2. Check.", "Enter"), ("3. Keep.", "ArrowRight")):
