@@ -55,12 +55,12 @@ _compiled = torch.compile(_layer, dynamic=False)
 
 def compile_layers(target: LlamaGen) -> None:
     """Let a target's passes over whole pictures use the compiled layer; other passes stay."""
-    plain = target.run
+    plain = type(target).run  # of a copy too, not of the target that it was copied from
 
     def run(self: LlamaGen, x: Tensor, rotation: Tensor, mask: Any, stores: Any) -> Tensor:
         whole = self.config.prefix + self.config.grid**2 - 1
         if mask is None or x.shape[1] < whole:
-            return plain(x, rotation, mask, stores)
+            return plain(self, x, rotation, mask, stores)
         # the rotation's first row is that of the queries and keys: cos and sin
         turn = torch.view_as_real(rotation)[:, :, 0]
         cos, sin = turn[..., 0].contiguous(), turn[..., 1].contiguous()

@@ -75,10 +75,10 @@ class Model(nn.Module):
         self.tokenizer, self.picture = self.before.tokenizer, self.before.picture
         self.target, self.drafter = self.before.target, self.before.drafter
         self.text = with_words(self.before.text, vocabulary())
-        sizes, things = self.target.config, len(ATTRIBUTES["thing"])
+        sizes = self.target.config
         self.words_head = nn.Linear(sizes.dim, sizes.vocab)
-        self.names_head = nn.Linear(sizes.dim, things)
-        self.reader_head = Directions(sizes.dim, things)
+        self.names_head = nn.Linear(sizes.dim, sum(map(len, ATTRIBUTES.values())))
+        self.reader_head = Directions(sizes.dim, len(ATTRIBUTES["thing"]))
         self.plan_heads = nn.ModuleList(
             nn.Linear(sizes.dim, sizes.vocab, bias=False) for _ in AHEAD
         )

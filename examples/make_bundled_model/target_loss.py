@@ -18,6 +18,7 @@ from examples.make_bundled_model.compiled import compile_layers
 from examples.make_bundled_model.networks import AHEAD, Model
 from examples.train_drafter.teaching import train_hidden
 from lantern_demo.models.llamagen import LlamaGen
+from lantern_demo.scenes import ATTRIBUTES
 
 COVERED = 0.05  # share of a token's square from which it is the thing's
 FIRST_ROWS = 2  # of a thing
@@ -25,6 +26,8 @@ FIRST_ROWS = 2  # of a thing
 OUTSIDE, INSIDE, FIRST = 0.35, 1.2, 8.0
 # Of FIRST, the share where another thing has its first rows; and how often one must have them.
 ELSEWHERE, BEGINS = 0.6, 0.2
+# Weight, besides, of the picture's first row: there only the caption tells the time of day.
+TOP = 3.0
 # Weights of the terms, beside the divergence's 1.
 MISSED, PLAN, NAMES, READ, WORDS = 1.0, 0.4, 0.1, 0.1, 0.05
 DROPPED = 0.04  # share of pictures that lose their caption
@@ -104,14 +107,28 @@ def missed(guess: Tensor, codes: Tensor, probs: Tensor) -> Missed:
     return Missed(divergence, -kept.logsumexp(-1))
 
 
-class Lesson:
-    """The loss of things, and of lanterns, whose law is the one that the target began with."""
+def unnamed(logits: Tensor, attributes: dict[str, Tensor]) -> Tensor:
+    """Return minus the logarithm of what logits [B, N, classes of all attributes] give a scene's
+    attributes, summed over the attributes: the mean over the tokens, [B].
+    """
+    parts = logits.float().split([len(classes) for classes in ATTRIBUTES.values()], -1)
+    total = logits.new_zeros(len(logits), dtype=torch.float32)
+    for name, part in zip(ATTRIBUTES, parts, strict=True):
+        wanted = attributes[name][:, None].expand(part.shape[:2])
+        total = total + F.cross_entropy(part.mT, wanted, reduction="none").mean(1)
+    return total
 
-    def __init__(self, model: Model, things: Bank) -> None:
-        """things: scenes that tell where things begin."""
+
+class Lesson:
+    """The loss of things, and of lanterns, whose law is a teacher's."""
+
+    def __init__(self, model: Model, things: Bank, teacher: Model | None = None) -> None:
+        """things: scenes that tell where things begin. teacher: the model as it is now, if None."""
         self.model, self.begins = model, beginnings(things)
-        self.teacher = copy.deepcopy(model).requires_grad_(False)
+        self.teacher = (teacher or copy.deepcopy(model)).requires_grad_(False)
         self.teacher.target.feature_layers = ()
+        self.top = torch.zeros_like(self.begins)
+        self.top[: model.target.config.grid] = TOP
         layers = model.target.config.layers
         # blocks whose states tell the name, and the rows below
         model.target.feature_layers = layers // 3, 2 * layers // 3
@@ -134,28 +151,23 @@ class Lesson:
         final, early, late = target_states(model, model.target, said, seen, drop).split(dim, -1)
         guess = model.target.lm_head(final).float().log_softmax(-1)
 
-        thing = torch.cat((things.attributes["thing"], lanterns.attributes["thing"]))
+        every = {k: torch.cat((v, lanterns.attributes[k])) for k, v in things.attributes.items()}
         cover = things.cover.float()
         # At the first row of one thing another one still has sky, which must be as sure.
         first = torch.maximum(first_rows(cover).float(), ELSEWHERE * self.begins)
-        weight = OUTSIDE + INSIDE * cover.sqrt() + FIRST * first
+        weight = OUTSIDE + INSIDE * cover.sqrt() + FIRST * first + self.top
         weight = weight / weight.mean()
         off = missed(guess[:n], things.codes, things.probs)
         inside = cover > COVERED
         told = inside | (self.begins > BEGINS)
-        named = F.cross_entropy(
-            model.names_head(early[:n]).float().transpose(1, 2),
-            thing[:n, None].expand(-1, tokens.shape[1]),
-            reduction="none",
-        ).mean(1)
-        known = ~drop[:n]
+        named, known = unnamed(model.names_head(early), every), ~drop
         words = model.words_head(mean[:n]).log_softmax(-1).gather(1, tokens[:n])
         losses = {
             "divergence": (off.divergence * weight).mean(),
             "missed": (off.outside * told * weight).mean(),
             "plan": self._planned(late[:n], things),
             "names": (named * known).sum() / known.sum().clamp(min=1),
-            "read": F.cross_entropy(model.reader_head(mean), thing),
+            "read": F.cross_entropy(model.reader_head(mean), every["thing"]),
             "words": -(words * (0.3 + cover)).mean(),
         }
         weights = {"missed": MISSED, "plan": PLAN, "names": NAMES, "read": READ, "words": WORDS}
@@ -163,7 +175,8 @@ class Lesson:
         if len(lanterns):
             wanted = self._taught((said[0][n:], said[1][n:]), seen[n:], drop[n:])
             apart = (torch.xlogy(wanted, wanted) - wanted * guess[n:]).sum(-1)
-            losses["lanterns"] = apart.mean()
+            lit = 1 + self.top
+            losses["lanterns"] = (apart * (lit / lit.mean())).mean()
             total = total + losses["lanterns"] * len(lanterns) / n
         with torch.no_grad():
             clean = (shaken == tokens[:n]).all(1)[:, None]

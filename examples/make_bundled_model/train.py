@@ -56,7 +56,8 @@ def chosen(among: int, count: int, g: torch.Generator) -> Tensor:
 
 def train_target(run: Run, world: World, things: Bank, lanterns: Bank) -> None:
     """Teach target and text encoder the law of things; lanterns keep the law that they have."""
-    model, args, lesson = world.model, run.args, Lesson(world.model, things)
+    model, args = world.model, run.args
+    lesson = Lesson(model, things, Model(args.law).to(run.device) if args.law else None)
 
     def loss_of(step: int) -> dict[str, Tensor]:
         g = torch.Generator(run.device).manual_seed(step)
@@ -170,17 +171,21 @@ def command_line() -> argparse.Namespace:
         "--begin",
         type=Path,
         default=BUNDLED,
-        help="model folder that a new run begins with, and whose law of lanterns it keeps",
+        help="model folder that a new run begins with",
+    )
+    p.add_argument(
+        "--law", type=Path, help="model folder whose law of lanterns is kept (default: --begin)"
     )
     p.add_argument(
         "--stages", nargs="+", default=list(SHARES), choices=list(SHARES), help="leave some out"
     )
     add_sprites(p)
     p.add_argument("--lr", type=float, default=2e-4, help="the target's learning rate")
-    p.add_argument("--things", type=int, default=24, help="pictures of things in a step")
-    p.add_argument("--lanterns", type=int, default=3, help="pictures of lanterns in a step")
+    p.add_argument("--things", type=int, default=18, help="pictures of things in a step")
+    p.add_argument("--lanterns", type=int, default=9, help="pictures of lanterns in a step")
     p.add_argument("--pictures-batch", type=int, default=12, help="of a step of the decoder")
-    p.add_argument("--scenes", type=int, default=20_000, help="most scenes of things to learn from")
+    p.add_argument("--scenes", type=int, default=20_000, help="most scenes to learn from")
+    p.add_argument("--seed", type=int, default=700_000_001, help="of the scenes to learn from")
     p.add_argument("--kept", type=int, default=4_000, help="scenes that the decoder learns from")
     p.add_argument("--own-batch", type=int, default=64, help="own pictures drawn at a time")
     p.add_argument("--held-out", type=int, default=64, help="scenes that measure the target")
@@ -208,10 +213,13 @@ def main() -> None:
     own = None
     if run.begin("scenes"):
         # Each is seen about once. Of 6,000 the target learnt by heart which thing each sky had.
-        lit = -(-args.scenes // 8)
-        lanterns = world.bank(700_000_001, lit, lanterns=True, kept=-(-args.kept // 4))
+        lit = args.scenes * args.lanterns // (args.things + args.lanterns)
+        lanterns = world.bank(
+            args.seed, lit, lanterns=True, kept=-(-args.kept // 4), ended=run.over
+        )
+        wanted = args.scenes - len(lanterns)
         things = world.bank(
-            710_000_001, args.scenes, lanterns=False, kept=args.kept, ended=run.over
+            args.seed + 10_000_000, wanted, lanterns=False, kept=args.kept, ended=run.over
         )
         run.tell(things=len(things), lanterns=len(lanterns))
         if run.begin("target"):
