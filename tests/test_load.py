@@ -27,6 +27,7 @@ from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.ui import api, limits, log
 from lantern_demo.ui.frames import Frame
+from lantern_demo.ui.page import build, launch
 from lantern_demo.ui.service import Service, run_seconds
 from lantern_demo.version import __version__
 
@@ -247,6 +248,44 @@ def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Service, "state", state)
         response = httpx.get(f"{url}/healthz")
         assert response.status_code == 503 and response.json()["status"] == state
+
+
+def test_colours_that_are_not_there_yet_are_no_colours_that_never_come(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert httpx.get(f"{url}/palettes/tiny").status_code == 200
+    assert httpx.get(f"{url}/palettes/other").status_code == 404
+    monkeypatch.setattr(Service, "state", "loading")
+    assert httpx.get(f"{url}/palettes/tiny").status_code == 503
+
+
+@pytest.mark.slow
+def test_visitors_who_wait_for_the_model_hold_up_nobody(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than Gradio has threads."""
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    loaded = threading.Event()
+
+    def held(*_: Any, **__: Any) -> Any:
+        loaded.wait(SECONDS)
+        raise ValueError("model is not for this test")
+
+    monkeypatch.setattr("lantern_demo.ui.service.load", held)
+    page = build(tiny_model, "cpu")
+    here = {"server_name": "127.0.0.1", "server_port": free_port(), "prevent_thread_lock": True}
+    _, url, _ = launch(page, quiet=True, **here)
+    (arrive,) = (number for number, event in page.fns.items() if event.name == "arrive")
+    try:
+        for visitor in range(45):
+            body = {"data": [], "fn_index": arrive, "session_hash": f"visitor-{visitor}"}
+            httpx.post(f"{url}gradio_api/queue/join", json=body).raise_for_status()
+        wait_for(lambda: waiting(url) <= 5, "the visitors to arrive")
+        for path in ("", "healthz", "panel.js"):
+            httpx.get(f"{url}{path}", timeout=5)
+    finally:
+        loaded.set()
+        page.close(verbose=False)
 
 
 def test_a_line_per_run(

@@ -229,6 +229,41 @@ def test_the_leader_is_named_late_and_stays_whoever_has_the_time_slice(browser: 
     assert found == [leader for _, leader in frames]
 
 
+# -- the colours of tokens
+
+ANSWERS = """async (statuses) => {
+  let asked = 0;
+  window.fetch = async () => {
+    const status = statuses[asked++];
+    if (!status) throw new TypeError("no network");
+    const ok = status === 200;
+    return { ok, status, arrayBuffer: async () => new Uint8Array([1, 2, 3]).buffer };
+  };
+  let told = 0;
+  for (const _ of [...statuses, 0]) {
+    paletteOf("tiny", () => told++);
+    await new Promise((done) => setTimeout(done, 10));
+  }
+  return [asked, told, colourOf(paletteOf("tiny"), 0, "none")];
+}"""
+
+
+@pytest.mark.parametrize(
+    ("statuses", "found"),
+    [
+        ([503, 503, 200], [3, 1, "rgb(1,2,3)"]),
+        ([0, 200], [2, 1, "rgb(1,2,3)"]),
+        ([404, 200], [1, 1, "none"]),
+    ],
+)
+def test_colours_are_asked_for_until_the_server_can_tell(
+    browser: Browser, statuses: list[int], found: list[Any]
+) -> None:
+    """Not while its model loads, and not without a network."""
+    with scripts(browser, "grid") as page:
+        assert page.evaluate(ANSWERS, statuses) == found
+
+
 # -- the panel that tells a step
 
 

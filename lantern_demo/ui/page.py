@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -51,6 +52,7 @@ from lantern_demo.ui.twin import compare_twins
 from lantern_demo.version import __version__
 
 CACHE_SECONDS = 3600  # how long pictures are kept
+LOADED_SECONDS = 0.25  # between two looks whether the model is loaded
 
 # A press of Back draws the run before. Tab goes past a list of options that scrolls: the browser
 # would stop there, and Gradio then closes it.
@@ -314,9 +316,12 @@ def _wire_arrival(
             updates |= choose(service, form)
         return updates
 
-    def arrive() -> Iterator[str]:
+    async def arrive() -> AsyncIterator[str]:
         if service.state == "loading":
             yield status_html(texts.LOADING, "busy")
+        # It waits here without a thread: each tab would hold one of the 40 that answer.
+        while service.state == "loading":
+            await asyncio.sleep(LOADED_SECONDS)
         try:
             service.wait()
             yield status_html(service.warning) if service.warning else ""

@@ -39,10 +39,13 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
         return JSONResponse(body, status_code=200 if body["ready"] else 503, headers=FRESH)
 
     def palette(request: Request) -> Response:
-        """Answer with a model's token colours, three bytes each, or 404 for one not loaded."""
+        """Answer with a model's token colours, three bytes each.
+
+        404: this server never has them; 503: not yet, since the model still loads.
+        """
         colours = service.palette(request.path_params["model"])
         if colours is None:
-            return Response(status_code=404)
+            return Response(status_code=503 if service.state == "loading" else 404, headers=FRESH)
         return Response(colours, media_type="application/octet-stream", headers=FOR_AN_HOUR)
 
     def panel(_: Request) -> Response:
