@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+import gradio as gr
 import pytest
 from tiny import page_of
 
+from examples.more_rules import MORE
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import MOST_OFFERS, USUAL, completed
@@ -30,7 +32,7 @@ from lantern_demo.ui.ask import (
 )
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
 from lantern_demo.ui.components import Updates, Widgets
-from lantern_demo.ui.form import FIELDS, OTHERS, Form, choose, preset
+from lantern_demo.ui.form import FIELDS, OTHERS, Form, add_numbers, choose, preset
 from lantern_demo.ui.link import query
 from lantern_demo.ui.page import _top
 from lantern_demo.ui.recorded import Recorded, recorded_runs
@@ -40,6 +42,7 @@ from lantern_demo.ui.service import Service
 
 INFO = REGISTRY["lantern-scenes"]
 PLACES = ("tree/main", "blob/main/README.md")
+TYPICAL = next(method for method in MORE if method.id == "typical")
 
 
 @pytest.fixture(scope="module")
@@ -235,10 +238,10 @@ class Visitor:
         self.seed = updates.get(self.w.seed, self.seed)
         self.result = updates.get(self.w.result, self.result)
 
-    def presses(self, prompt: str, k: int) -> Iterator[Updates]:
-        """Press Draw with a typed prompt and vanilla alone."""
+    def presses(self, prompt: str, k: int, *methods: str) -> Iterator[Updates]:
+        """Press Draw with a typed prompt and some methods."""
         form, settings = self.form, Settings(lantern_k=k).as_dict()
-        given = {form.methods: ["vanilla"], form.seed: self.seed, form.sentence.prompt: prompt}
+        given = {form.methods: methods, form.seed: self.seed, form.sentence.prompt: prompt}
         given |= {knob: settings[name] for name, knob in form.knobs.items()}
         given |= {
             form.others: {name: settings[name] for name in OTHERS},
@@ -247,9 +250,11 @@ class Visitor:
         given |= says(form, typing=True)
         return draw(self.service, self.w, self.w.status, form, given)
 
-    def draws(self, prompt: str = "two red lanterns", k: int = 10) -> tuple[int, str]:
+    def draws(
+        self, prompt: str = "two red lanterns", k: int = 10, also: str = "vanilla"
+    ) -> tuple[int, str]:
         """The seed of the run, and all that the status said."""
-        answers = list(self.presses(prompt, k))
+        answers = list(self.presses(prompt, k, "vanilla", also))
         (shown,) = [answer[self.w.shown] for answer in answers if self.w.shown in answer]
         self.fills(settle(self.service, self.w, shown, []))
         assert shown.record["settings"]["seed"] == self.seed == shown.request.seed
@@ -301,6 +306,19 @@ def test_a_recording_is_drawn_with_its_seed_and_a_run_of_this_visit_with_a_new_o
     assert visitor.seed == seed and visitor.draws(prompt)[0] == 1000
 
 
+def test_a_method_that_is_registered_after_the_page_was_imported(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It draws. No setting makes its rule exact, so that it is offered no exact twin."""
+    monkeypatch.setitem(METHODS, TYPICAL.id, TYPICAL)
+    visitor.draws(also=TYPICAL.id)
+    assert visitor.result.record is not None
+    assert visitor.result.record["order"] == ["vanilla", TYPICAL.id]
+    with gr.Blocks():
+        offered = add_numbers().twin_of.choices
+    assert [method for _, method in offered] == ["lantern", "lantern++"]
+
+
 def test_a_refused_prompt_is_no_run_and_has_a_way_out(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,7 +326,7 @@ def test_a_refused_prompt_is_no_run_and_has_a_way_out(
     w = visitor.w
     monkeypatch.setattr(visitor.service, "info", INFO)
     monkeypatch.setattr(visitor.service.wait(), "info", INFO)
-    begun, _, offers, refused = visitor.presses("a zebra", 10)
+    begun, _, offers, refused = visitor.presses("a zebra", 10, "vanilla")
     assert begun[w.waits] is False and texts.NOT_DRAWN in refused[w.status]
     named = re.findall('title="([^"]+)">([^<]+)<', offers[w.offers])
     assert named[0] == ("a horse", "a horse") and 5 < len(named) <= MOST_OFFERS

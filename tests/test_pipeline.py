@@ -146,6 +146,38 @@ def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
         assert choice_of(METHODS[method].drafts, pipe.settings(tree=tree)).reason.endswith(told)
 
 
+@pytest.mark.parametrize(
+    ("given", "cpu", "cuda"),
+    [
+        ({"draft_depth": 3}, (2, 3, 4), (10, 3, 59)),
+        ({"draft_top_k": 1}, (1, 1, 3), (1, 4, 6)),
+        ({"draft_nodes": 7}, (2, 1, 7), (10, 4, 7)),
+        ({"draft_top_k": 3, "tree": "chain"}, (3, 2, 8), (3, 2, 8)),
+        ({"draft_depth": 0, "tree": "paper"}, (10, 0, 11), (10, 0, 11)),
+    ],
+)
+def test_what_is_not_given_of_a_dynamic_tree_is_the_trees(
+    given: dict[str, Any], cpu: tuple[int, ...], cuda: tuple[int, ...]
+) -> None:
+    """Of the device's default tree where no tree is named; never more nodes than there can be."""
+    for device, shape in (("cpu", cpu), ("cuda", cuda)):
+        found = choice_of(DynamicTree, Settings(**given), DEFAULTS[device]).policy
+        assert found == DynamicTree(*shape), device
+
+
+def test_more_nodes_than_the_default_tree_can_have_are_refused(pipe: Pipeline) -> None:
+    """By a sentence, although only a device has a default tree."""
+    assert Settings(draft_nodes=50).draft_nodes == 50
+    told = "draft_nodes must be at most 7, the nodes that draft_top_k 2 and draft_depth 1 make, got"
+    with pytest.raises(ValueError, match=f"{told} 50"):
+        pipe.compare(PROMPT, ["vanilla"], draft_nodes=50)
+
+
+def test_a_label_that_says_what_0_stands_for_is_of_a_setting_that_takes_it() -> None:
+    told = [name for name, knob in KNOBS.items() if "(0:" in knob.label]
+    assert told and all(Settings(**{name: 0}).as_dict()[name] == 0 for name in told)
+
+
 OWN = {"cpu": {"static": "0 1", "dynamic": [3, 1, 5], "window": 3}}
 
 

@@ -172,6 +172,7 @@ class Pipeline:
         completed(self.info, asked)  # or it is refused
         chosen = methods_of(self.default_methods if methods is None else methods)
         common = self.settings(**settings)
+        common.dynamic_shape(self._drafts.dynamic)  # or it is refused
         own = {one.id: common.with_changes(**(trees or {}).get(one.id, {})) for one in chosen}
         self.check_methods(chosen)
         return Request(self.info.id, asked, own)

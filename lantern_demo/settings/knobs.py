@@ -223,17 +223,17 @@ class Knobs:
         reads=lambda method: method.needs_drafter,
     )
     draft_top_k: int | None = of_tree(
-        "Dynamic tree: top-k (0: of the draft tree)",
+        "Dynamic tree: top-k",
         "Children per node of EAGLE-2's and LANTERN's tree.",
         Limit(1, 16, whole=True),
     )
     draft_depth: int | None = of_tree(
-        "Dynamic tree: depth (0: of the draft tree)",
+        "Dynamic tree: depth",
         "How many levels it grows below its first drafts.",
         Limit(0, MAX_DEPTH, whole=True),
     )
     draft_nodes: int | None = of_tree(
-        "Dynamic tree: nodes (0: of the draft tree)",
+        "Dynamic tree: nodes",
         "How many nodes are kept for checking, the root counted.",
         Limit(2, MAX_NODES, whole=True),
     )
@@ -261,6 +261,11 @@ def lists_settings(function: F) -> F:
     head = f"{inspect.cleandoc(function.__doc__ or '')}\n\nSettings (`defaults` has the model's):"
     function.__doc__ = "\n".join([head, *lines])
     return function
+
+
+def bound_of(method: Method) -> str | None:
+    """Return the setting whose lowest value makes a relaxed method exact, or None without one."""
+    return next((name for name, one in KNOBS.items() if one.bounds and one.reads(method)), None)
 
 
 def short_name(name: str) -> str:

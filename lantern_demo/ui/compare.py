@@ -12,6 +12,7 @@ from typing import Any
 
 import gradio as gr
 
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import MethodFailed, Result, record_of
@@ -37,7 +38,7 @@ from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query_of
 from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
 from lantern_demo.ui.run_state import Lane, Shown
-from lantern_demo.ui.run_view import LABELS, lane_view, picture_address, table, table_html
+from lantern_demo.ui.run_view import lane_view, picture_address, table, table_html
 from lantern_demo.ui.service import PROMPT, Item, Refused, Service
 
 # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
@@ -166,7 +167,7 @@ def live(w: Widgets, shown: Shown, folder: Path, events: Iterable[Item]) -> Iter
         if isinstance(event, Frame) and not event.steps:
             ready = texts.READING
             if event.ready != PROMPT:
-                ready = texts.WARMING_UP.format(label=LABELS[event.ready])
+                ready = texts.WARMING_UP.format(label=METHODS[event.ready].label)
             yield {w.status: status_html(ready, "busy")}
             continue
         starts.append({method: len(tokens) for method, tokens in shown.told.items()})
@@ -251,7 +252,8 @@ def _closing_words(shown: Shown) -> str:
     text += [record["warning"], texts.of_run(texts.SOURCES["live"], record)]
     text += [texts.NO_ROOM] if len(shown.files) < len(finished) else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
-    labels = [LABELS[entry["method"]] for entry in in_turn] if len(in_turn) < len(finished) else []
+    some = in_turn if len(in_turn) < len(finished) else []
+    labels = [METHODS[entry["method"]].label for entry in some]
     text += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
     struck = texts.named_words(record["unknown_words"])
     return status_html(" ".join(filter(None, text)), struck=struck)
@@ -279,7 +281,8 @@ def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterat
         for one in done:
             before = ran[one.method]["token_ids"]
             if one.tokens != before:
-                differ[one.method] = texts.other_tokens(LABELS[one.method], one.tokens, before)
+                label = METHODS[one.method].label
+                differ[one.method] = texts.other_tokens(label, one.tokens, before)
         yield {w.table: table_html(table(record, races))}
     end = [texts.REPEATED.format(of=REPEATS), *(differ.values() or [texts.REPRODUCED])]
     yield {told: status_html(" ".join(end))}

@@ -11,7 +11,14 @@ import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
 from lantern_demo.models.registry import PAPER
-from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, ON_THE_FORM, short_name
+from lantern_demo.settings.knobs import (
+    DEFAULT_SEED,
+    KNOBS,
+    MAX_LANTERN_K,
+    ON_THE_FORM,
+    bound_of,
+    short_name,
+)
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.ask import Sentence, filled
@@ -19,7 +26,6 @@ from lantern_demo.ui.components import CHOSEN, NO_TABLE, Updates, answer, status
 from lantern_demo.ui.limits import AT_ONCE
 from lantern_demo.ui.recorded import recorded_runs, strip_of
 from lantern_demo.ui.service import Service
-from lantern_demo.ui.twin import RELAXED
 
 # The settings that have fields, two in a row. Links and the API set the others, too.
 FIELDS = ("lantern_k", "lantern_delta", "lanternpp_k", "lanternpp_lambda", "tree", "noise")
@@ -189,8 +195,8 @@ def add_numbers() -> Numbers:
     repeat_told = answer("repeat-told")
     gr.HTML(f'<p class="note">{escape(texts.TWIN_NOTE)}</p>')
     with gr.Row():
-        choices = [(METHODS[name].label, name) for name in RELAXED]
-        twin_of = gr.Radio(choices, value=RELAXED[-1], label=texts.TWIN_LABEL, elem_id="twin-of")
+        twins = [(method.label, method.id) for method in METHODS.values() if bound_of(method)]
+        twin_of = gr.Radio(twins, value=twins[-1][1], label=texts.TWIN_LABEL, elem_id="twin-of")
         twin = gr.Button(texts.TWIN, min_width=140, elem_id="twin")
     twin_told = answer("twin-told")
     # while it is empty, Gradio's slider has an ARIA attribute that is not allowed there
