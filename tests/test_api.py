@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import runpy
 import shutil
 import sys
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,8 @@ from PIL import Image
 from tiny import ran
 
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.runs.result import image_hash
+from lantern_demo.runs.race import Request
+from lantern_demo.runs.result import Result, image_hash
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
@@ -187,6 +190,28 @@ def test_a_race_is_repeated_as_long_as_a_call_may_last(
     monkeypatch.setattr("lantern_demo.ui.api.perf_counter", iter((0.0, 3500.0, 3700.0)).__next__)
     *_, (_, record) = answers(tiny_service, "a red lantern", ["vanilla"], repeats=3)
     assert len(record["repeats"]["vanilla"]["decode_seconds"]) == 2
+
+
+def test_of_races_that_are_repeated_one_is_kept(
+    tiny_service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pictures and steps, and of the others the seconds."""
+    seen: list[weakref.ref[Result]] = []
+    frames = Service.frames
+
+    def noted(self: Service, request: Request) -> Iterator[Any]:
+        for item in frames(self, request):
+            if isinstance(item, Result):
+                seen.append(weakref.ref(item))
+            yield item
+
+    monkeypatch.setattr(Service, "frames", noted)
+    for _, record in answers(tiny_service, "a red lantern", ["sjd"], repeats=5):
+        if "repeats" in record:  # the last answer
+            gc.collect()
+            alive = sum(one() is not None for one in seen)
+            assert len(record["repeats"]["sjd"]["decode_seconds"]) == len(seen) == 5
+    assert alive <= 2, "the first and the last one"
 
 
 def test_settings_come_in_one_object(client: Client) -> None:

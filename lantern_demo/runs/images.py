@@ -9,6 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from lantern_demo import disk_cache
+from lantern_demo.decoding.timing import Clock
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.tokenizer import neighbour_table, token_colours
@@ -24,25 +25,33 @@ class Images:
     def __init__(self, info: ModelInfo, networks: Networks, device: torch.device) -> None:
         self._networks, self._device = networks, device
         self._published = info.published is not None
-        self._drawn: dict[tuple[int, ...], Image.Image] = {}  # see `decode`
+        self._drawn: dict[tuple[int, ...], tuple[Image.Image, float]] = {}  # see `timed`
         self._neighbours: dict[str, Tensor] = {}
         self._palette = networks.palette
 
+    def decode(self, tokens: list[int]) -> Image.Image:
+        """Decode all tokens of a picture to an RGB image."""
+        return self.timed(tokens)[0]
+
     @own_defaults()
     @torch.inference_mode()
-    def decode(self, tokens: list[int]) -> Image.Image:
-        """Decode all tokens of a picture to an RGB image.
+    def timed(self, tokens: list[int]) -> tuple[Image.Image, float]:
+        """Return the image of all tokens of a picture, and the seconds that decoding them took.
 
-        The latest images are kept, since with shared noise all exact methods draw the same.
+        The latest are kept, since with shared noise all exact methods draw the same: the seconds
+        are then those of the first.
         """
         key = tuple(tokens)
         if key not in self._drawn:
-            pixels = self._networks.draw(torch.tensor([tokens], device=self._device))[0]
-            rows = (pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy()
-            self._drawn[key] = Image.fromarray(rows)
+            clock = Clock(self._device)
+            with clock.measure("image"):
+                pixels = self._networks.draw(torch.tensor([tokens], device=self._device))[0]
+                rows = (pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy()
+            self._drawn[key] = Image.fromarray(rows), clock.seconds["image"]
             while len(self._drawn) > KEPT:
                 del self._drawn[next(iter(self._drawn))]
-        return self._drawn[key].copy()  # a caller may draw on it
+        image, seconds = self._drawn[key]
+        return image.copy(), seconds  # a caller may draw on it
 
     @own_defaults()
     @torch.inference_mode()

@@ -17,7 +17,7 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import DraftConfig
 from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.graphs import Runners
-from lantern_demo.decoding.loop import Decoded, Step, decode
+from lantern_demo.decoding.loop import Decoded, Step, decode, key_of
 from lantern_demo.decoding.methods import METHODS, Method, default_method, default_methods
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.faults import in_words
@@ -39,6 +39,7 @@ from lantern_demo.torch_defaults import own_defaults
 
 CROWDED = "the device ran out of memory with all methods at once"
 WARM_UP_TOKENS = 12
+MOST_WARM = 256  # warm-ups that are remembered: anybody may ask for any tree
 
 
 class Read(NamedTuple):
@@ -85,8 +86,8 @@ class Pipeline:
             for decoder in filter(None, decoders):
                 decoder.to(memory_format=torch.channels_last)
         self._drafts = drafts_by_device(networks.trees)[device.type]
-        # what was warmed up: method, drafts, guidance and noise
-        self._warm: set[tuple[str, DraftConfig, bool, str]] = set()
+        # what was warmed up: method, drafts, guidance and noise; the longest unused first
+        self._warm: dict[tuple[str, DraftConfig, bool, str], None] = {}
         self._runners = Runners()
         self._read: Read | None = None  # see `read`
         self._turn = threading.Lock()
@@ -277,8 +278,10 @@ class Pipeline:
             if len(left) == 1:
                 yield from race({left[0]: run(left[0], "alone")}, limit)
                 return
-            idle = len(self._runners)
-            why = no_room_to_race(self.info, self.device, self.dtype, len(left), idle) or ""
+            configs = (self.config(METHODS[name], request.settings[name]) for name in left)
+            keys = [key_of(self.target, self.drafter, config) for config in configs]
+            kept = self._runners.fitting(keys)
+            why = no_room_to_race(self.info, self.device, self.dtype, len(left), kept) or ""
             if not why:
                 left = yield from race({name: run(name, "race") for name in left}, limit)
                 why = CROWDED
@@ -339,6 +342,7 @@ class Pipeline:
         tree = self.tree_of(method, settings).policy
         key = (method.id, tree, settings.cfg_scale != 1, settings.noise)
         if key in self._warm:
+            self._warm[key] = self._warm.pop(key)
             return
         config, condition = self.prepared(method, settings, read.encoded)
         few = replace(config, num_tokens=min(WARM_UP_TOKENS, self.info.tokens))
@@ -347,7 +351,9 @@ class Pipeline:
             while isinstance(self._next(steps), Step):
                 yield method.id, None
         self.images.decode([0] * self.info.tokens)
-        self._warm.add(key)
+        self._warm[key] = None
+        while len(self._warm) > MOST_WARM:
+            del self._warm[next(iter(self._warm))]
 
     def prepare(self) -> Generator[None, None, None]:
         """Warm up every method before any visitor's run. Yields between steps.
@@ -381,8 +387,7 @@ class Pipeline:
             while isinstance(outcome := self._next(steps), Step):
                 history.append(with_evidence(outcome))  # outside the clock
                 yield history[-1]
-        with clock.measure("image"):
-            image = self.images.decode(outcome.tokens)
+        image, clock.seconds["image"] = self.images.timed(outcome.tokens)
         choice = self.tree_of(method, settings)
         done, networks = read.completed, self.networks
         yield Result(
@@ -430,7 +435,11 @@ class Pipeline:
         guided = settings.cfg_scale != 1
         with torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
-        config = Config(
+        return self.config(method, settings), condition
+
+    def config(self, method: Method, settings: Settings) -> Config:
+        """Return the configuration of a run."""
+        return Config(
             method,
             self.info.tokens,
             settings.sampling(),
@@ -442,7 +451,6 @@ class Pipeline:
             room=self.info.tokens,
             noise=settings.noise,
         )
-        return config, condition
 
     def tree_of(self, method: Method, settings: Settings) -> Choice:
         """Return the drafts that a method runs with, and where they come from."""

@@ -222,9 +222,10 @@ def answers(
         raise gr.Error(str(error), print_exception=False) from None
     try:
         began = perf_counter()
-        found: list[dict[str, Result | MethodFailed]] = []
-        while len(found) < races and (not found or perf_counter() - began < service.run_seconds):
-            found.append({})
+        first: dict[str, Result | MethodFailed] = {}  # the pictures of later races are not kept
+        seconds: list[dict[str, float]] = []
+        while len(seconds) < races and (not first or perf_counter() - began < service.run_seconds):
+            found: dict[str, Result | MethodFailed] = {}
             with closing(service.frames(request)) as events:
                 for event in events:
                     if isinstance(event, Frame):
@@ -232,12 +233,13 @@ def answers(
                         progress = {name: _at(step) for name, step in event.steps.items()}
                         yield {}, {"progress": progress}
                     else:
-                        found[-1][event.method] = event
-            if not _seconds(found[0]):  # no method works, nor would it again
+                        found[event.method] = event
+            first = first or found
+            seconds.append(_seconds(found))
+            if not seconds[0]:  # no method works, nor would it again
                 break
         with TemporaryDirectory(prefix="lantern-demo-") as folder:
-            pictures, record = _whole(found[0], Path(folder), sheet)
-            seconds = [_seconds(one) for one in found]
+            pictures, record = _whole(first, Path(folder), sheet)
             yield pictures, record | ({"repeats": summary_of(seconds)} if races > 1 else {})
     except gr.Error:  # also the Space's own refusals, such as a spent quota
         raise
