@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,11 @@ from examples.more_rules import MORE
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import MOST_OFFERS, USUAL, completed
+from lantern_demo.runs.load import info_of
 from lantern_demo.scenes import THINGS, worded
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
-from lantern_demo.ui import texts
+from lantern_demo.ui import link, texts
 from lantern_demo.ui.ask import (
     LISTED,
     TYPE,
@@ -31,7 +33,7 @@ from lantern_demo.ui.ask import (
     surprised,
 )
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
-from lantern_demo.ui.components import Updates, Widgets
+from lantern_demo.ui.components import Updates, Widgets, hand_out, record_file, sheet_file
 from lantern_demo.ui.form import FIELDS, OTHERS, Form, add_numbers, choose, preset
 from lantern_demo.ui.link import query
 from lantern_demo.ui.page import _top
@@ -296,7 +298,7 @@ def test_a_recording_is_drawn_with_its_seed_and_a_run_of_this_visit_with_a_new_o
 ) -> None:
     service, w, form = visitor.service, visitor.w, visitor.form
     prompt, seed = texts.EXAMPLES[0]
-    visitor.fills(show_first(service, w))
+    visitor.fills(show_first(w))
     visitor.seed = seed
     assert visitor.draws(prompt)[0] == seed
     drawn = visitor.result
@@ -350,6 +352,40 @@ def test_a_link_is_drawn_and_a_reload_is_not(demo: tuple[Service, Widgets, Form]
     assert from_link(service, w, form, {"utm_source": "x"}, "navigate") is None
 
 
+def test_a_link_of_a_folder_that_is_still_loaded_has_lanes_of_its_grid(
+    demo: tuple[Service, Widgets, Form], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lanes of no pieces would be done at once."""
+    service, w, form = demo
+    monkeypatch.setattr(service, "info", info_of(folder))
+    found = from_link(service, w, form, {"prompt": "two blue lanterns"}, "navigate") or {}
+    stage = json.loads(found[w.stage])
+    assert stage["grid"] == 4 and {lane["total"] for lane in stage["lanes"]} == {16}
+
+
+def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by a visit, nor by the end of a run."""
+    service, w, form = visitor.service, visitor.w, visitor.form
+    written: list[str] = []
+
+    def noted(path: Path, data: bytes) -> str:
+        written.append(path.name)
+        path.write_bytes(data)
+        return str(path)
+
+    monkeypatch.setattr("lantern_demo.ui.files.write", noted)
+    visitor.fills(show_first(w))
+    visitor.fills(show_run(service, w, form, Shown(), [], 1))
+    visitor.draws()
+    assert written == ["vanilla.png"], "which its lane offers"
+    for write, name in ((record_file, "run.json"), (sheet_file, "pictures.png")):
+        found = hand_out(w, write, visitor.result)
+        assert Path(found[w.file]).name == f"lantern-demo-{name}" == written[-1]
+    assert hand_out(w, sheet_file, Shown()) == {w.file: None}
+
+
 def test_a_link_to_what_is_not_drawn_shows_the_example_beside_the_refusal(
     demo: tuple[Service, Widgets, Form],
 ) -> None:
@@ -376,6 +412,17 @@ def test_a_bad_link_shows_the_recording_and_a_sentence(
     assert not found[w.go] and found[w.result].record is not None
     gone = from_link(service, w, form, {"run": "3f2a"}, "navigate") or {}
     assert texts.OLD_LINK in gone[w.status] and gone[w.result].record is not None
+
+
+def test_names_that_no_link_has_are_not_read(
+    demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside timed runs they would take seconds: strangers may send thousands."""
+    read, reads = link.read, list[int]()
+    monkeypatch.setattr(link, "read", lambda *given: reads.append(1) or read(*given))
+    foreign = {f"utm_{number}": "x" for number in range(16_000)}
+    found = from_link(*demo, LINK | foreign, "navigate") or {}
+    assert "Method must be one of" in found[demo[1].status] and len(reads) <= len(link.KNOWN) + 2
 
 
 def test_a_recordings_link_shows_the_recording(

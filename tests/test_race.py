@@ -317,10 +317,10 @@ def test_a_run_keeps_its_number_of_threads_whatever_comes_in_between(
     events = one.stream(PROMPT, **KNOBS)
     next(events)
     machine = two.generate(PROMPT, **KNOBS).machine
-    assert (machine.threads, torch.get_num_threads()) == (2, 2) and "(2 thread" in machine.device
+    assert machine.threads == 2 and "(2 thread" in machine.device
     *_, last = events
     assert isinstance(last, Result) and "(1 thread)" in last.machine.device
-    assert (last.machine.threads, torch.get_num_threads()) == (1, 1)
+    assert last.machine.threads == 1
 
 
 def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

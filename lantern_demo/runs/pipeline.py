@@ -69,14 +69,14 @@ class Pipeline:
     ) -> None:
         self.info = info
         self.networks = networks
-        self.images = Images(info, networks, device)
         self.device = device
         self.dtype = dtype
         self.defaults = Settings(**info.preset)
         small = families.small_on_cpu(networks, device)
         self.threads = pick_threads(threads, device, small)
-        self.threads.use()
-        runners = families.runners(networks, device, dtype)
+        self.images = Images(info, networks, device, self.threads)
+        with self.threads.used():
+            runners = families.runners(networks, device, dtype)
         self.target = runners.target
         self.drafter = runners.drafter
         self.products = runners.products or f"{dtype} products, as PyTorch chooses"
@@ -94,7 +94,7 @@ class Pipeline:
         self._at_work: int | None = None  # the thread that last advanced the current run
 
     def __repr__(self) -> str:
-        return f"<Pipeline of {self.info.id}: {self.dtype} on {device_name(self.device)}>"
+        return f"<Pipeline of {self.info.id}: {self.dtype} on {self.machine.device}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Pipeline cannot be copied or pickled; load the model in each process")
@@ -103,7 +103,8 @@ class Pipeline:
     def machine(self) -> Machine:
         """Where this pipeline computes, and how."""
         threads = self.threads
-        name = device_name(self.device)
+        with threads.used():
+            name = device_name(self.device)
         return Machine(name, self.dtype, self.products, threads.count, threads.reason)
 
     # -- inputs
@@ -303,7 +304,6 @@ class Pipeline:
         with self._turn:
             try:
                 self._at_work = threading.get_ident()
-                self.threads.use()
                 yield
             finally:
                 self._at_work = None
@@ -326,10 +326,11 @@ class Pipeline:
             return self._read
         clock = Clock(self.device)
         done = completed(self.info, prompt)
-        with clock.measure("text"):
-            encoded = self.networks.text.encode(done.prompt)
-        same = done.prompt == prompt
-        unknown = (encoded if same else self.networks.text.encode(prompt)).unknown
+        with self.threads.used():
+            with clock.measure("text"):
+                encoded = self.networks.text.encode(done.prompt)
+            same = done.prompt == prompt
+            unknown = (encoded if same else self.networks.text.encode(prompt)).unknown
         if (book := phrasebook(self.info)) is not None:
             unknown = book.unread(unknown)
         found = Read(prompt, done, unknown, encoded, clock.seconds["text"])
@@ -415,13 +416,11 @@ class Pipeline:
     def _next(self, steps: Iterator[Step | Decoded]) -> Step | Decoded:
         """Take the next step in the thread that asks for it. A fault leaves no idle runner.
 
-        Other code may have changed the thread, its number of helpers and PyTorch's defaults since
-        the last step.
+        Between two steps thread, number of helpers and PyTorch's defaults are the caller's.
         """
         self._at_work = threading.get_ident()
-        self.threads.use()
         try:
-            with own_defaults():
+            with self.threads.used(), own_defaults():
                 return next(steps)
         except Exception:
             self.make_room()
@@ -433,7 +432,7 @@ class Pipeline:
     ) -> tuple[Config, Condition]:
         """Return the configuration of a run and the target's condition."""
         guided = settings.cfg_scale != 1
-        with torch.inference_mode():
+        with self.threads.used(), torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
         return self.config(method, settings), condition
 

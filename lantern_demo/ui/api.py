@@ -19,7 +19,6 @@ import gradio as gr
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, default_method
-from lantern_demo.models.device import device_name
 from lantern_demo.runs.record import summary_of
 from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import KNOBS, MOST_REPEATS, ON_THE_FORM, repeats_of
@@ -176,7 +175,7 @@ def _model(service: Service) -> Callable[..., Any]:
         told |= {"preset": dict(info.preset), "unavailable_methods": service.unavailable}
         if pipe is not None:
             threads = pipe.threads
-            told |= {"device": device_name(pipe.device), "dtype": pipe.dtype}
+            told |= {"device": pipe.machine.device, "dtype": pipe.dtype}
             told |= {"products": pipe.products, "threads": threads.count}
             told |= {"threads_reason": threads.reason}
         methods = [

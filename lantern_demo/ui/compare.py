@@ -23,13 +23,13 @@ from lantern_demo.ui.components import (
     NO_TABLE,
     Updates,
     Widgets,
-    handed_out,
     outcomes,
     pack,
     results_of,
     scratch,
     shielded,
     status_html,
+    with_results,
 )
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.form import Form
@@ -145,8 +145,7 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     if shown.request is not None:
         updates[w.seed] = shown.request.seed
     if shown.record is None:  # the results are not left to look like this run's
-        updates |= {w.result: Shown(), w.table: NO_TABLE}
-        updates |= {button: handed_out(None) for button in (w.record, w.sheet)}
+        updates |= {w.table: NO_TABLE, **with_results(w, Shown())}
     else:
         updates |= results_of(w, service, shown, "live", True)
         runs = [Recorded(shown.record, shown.pictures, shown.request), *visited][:VISITED]
@@ -185,7 +184,7 @@ def live(w: Widgets, shown: Shown, folder: Path, events: Iterable[Item]) -> Iter
             lanes[event.method] = Lane.done(shown.record["methods"][event.method])
             quiet, pictures = False, {event.method: picture_address(event.image)}
             shown.pictures |= pictures
-            file = saved(lambda one: keep_file(w.sheet, write_picture(folder, one)), event)
+            file = saved(lambda one: keep_file(w.file, write_picture(folder, one)), event)
             if file is not None:
                 shown.files[event.method] = f"gradio_api/file={file}"
         first = starts[0]

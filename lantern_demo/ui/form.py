@@ -22,9 +22,10 @@ from lantern_demo.settings.knobs import (
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.ask import Sentence, filled
-from lantern_demo.ui.components import CHOSEN, NO_TABLE, Updates, answer, status_html
+from lantern_demo.ui.components import CHOSEN, Updates, answer, status_html
 from lantern_demo.ui.limits import AT_ONCE
 from lantern_demo.ui.recorded import recorded_runs, strip_of
+from lantern_demo.ui.run_view import table, table_html
 from lantern_demo.ui.service import Service
 
 # The settings that have fields, two in a row. Links and the API set the others, too.
@@ -166,32 +167,33 @@ class Numbers:
     table: gr.HTML
     repeat: gr.Button
     repeat_told: gr.HTML
-    record: gr.DownloadButton
+    record: gr.Button
     twin_of: gr.Radio
     twin: gr.Button
     twin_told: gr.HTML
     slider: gr.ImageSlider
 
 
-def add_strip() -> tuple[gr.HTML, gr.DownloadButton]:
-    """Add the strip of runs, and the picture of all lanes."""
+def add_strip() -> tuple[gr.HTML, gr.Button, gr.DownloadButton]:
+    """Add the strip of runs, the button of the picture of all lanes, and one that hands it out."""
     with gr.Row(elem_id="strip"):
         # Gradio's gallery would bring a player of films, of 150 KB, to every visit.
         runs = gr.HTML(strip_of(recorded_runs()), js_on_load=CHOSEN, elem_id="runs")
-        sheet = gr.DownloadButton(
+        sheet = gr.Button(
             texts.SHEET, elem_id="sheet", interactive=False, size="md", min_width=180, scale=0
         )
-    return runs, sheet
+    return runs, sheet, gr.DownloadButton(elem_id="file", visible="hidden")
 
 
 def add_numbers() -> Numbers:
     """Add the table, what draws the run again, and the twin."""
-    table = gr.HTML(NO_TABLE, elem_id="table")
+    first = table_html(table(recorded_runs()[0].record))
+    numbers = gr.HTML(first, elem_id="table")
     gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
     size: dict[str, Any] = {"size": "md", "min_width": 150}
     with gr.Row():
         repeat = gr.Button(texts.REPEAT, elem_id="repeat", **size)
-        record = gr.DownloadButton(texts.DOWNLOAD, elem_id="record", interactive=False, **size)
+        record = gr.Button(texts.DOWNLOAD, elem_id="record", interactive=False, **size)
     repeat_told = answer("repeat-told")
     gr.HTML(f'<p class="note">{escape(texts.TWIN_NOTE)}</p>')
     with gr.Row():
@@ -207,4 +209,4 @@ def add_numbers() -> Numbers:
         visible=False,
         elem_id="twin-slider",
     )
-    return Numbers(table, repeat, repeat_told, record, twin_of, twin, twin_told, slider)
+    return Numbers(numbers, repeat, repeat_told, record, twin_of, twin, twin_told, slider)

@@ -29,8 +29,11 @@ from lantern_demo.ui.components import (
     add_panel,
     add_stage,
     answer,
+    hand_out,
+    record_file,
     sent,
     shared_scripts,
+    sheet_file,
     status_html,
 )
 from lantern_demo.ui.form import Form, Numbers, add_numbers, add_settings, add_strip, choose
@@ -70,6 +73,7 @@ KEEP_FOCUS = """() => setTimeout(() => {
 }, 50)"""
 CAME_BY = "() => [performance.getEntriesByType('navigation')[0]?.type ?? '']"
 GO = "(go) => { if (go) document.getElementById('draw').click(); }"
+TAKE_FILE = "() => setTimeout(() => document.getElementById('file').click(), 50)"
 # A tab that does not fit has no button in the page.
 TO_THE_SETTINGS = """() => {
   document.getElementById("tabs").scrollIntoView({ block: "start", behavior: "smooth" });
@@ -117,7 +121,7 @@ def build(
         offers = gr.HTML("", js_on_load=CHOSEN, elem_id="offers")
         arriving = gr.HTML("", elem_id="arriving")
         stage = add_stage(first)
-        runs, sheet = add_strip()
+        runs, sheet, file = add_strip()
         with gr.Tabs(elem_id="tabs") as below:
             with gr.Tab(texts.HOW_TAB, elem_id="how"):
                 add_panel(looker(service))
@@ -138,6 +142,7 @@ def build(
             numbers.table,
             numbers.record,
             sheet,
+            file,
             runs,
             offers,
             go,
@@ -146,6 +151,11 @@ def build(
         wire_prompt(service, sentence, offers)
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
         _wire_runs(service, queued, w, form, numbers)
+        for asked, write in ((w.record, record_file), (w.sheet, sheet_file)):
+            taken = asked.click(
+                partial(hand_out, w, write), w.result, [w.file, w.status], **AT_ONCE
+            )
+            taken.then(None, js=TAKE_FILE, **QUIET)
         _wire_arrival(page, service, w, form, arriving)
         add_endpoints(service)
     # Without `api_open=False` a client could bypass the queue.
@@ -311,7 +321,7 @@ def _wire_arrival(
         linked = from_link(service, w, form, dict(request.query_params), came_by)
         if linked is not None:
             return linked
-        updates = show_first(service, w)
+        updates = show_first(w)
         if service.unavailable:
             updates |= choose(service, form)
         return updates

@@ -13,6 +13,7 @@ from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
 from lantern_demo.ui.compare import not_drawn
 from lantern_demo.ui.components import (
+    NO_TABLE,
     PANEL,
     Updates,
     Widgets,
@@ -20,6 +21,7 @@ from lantern_demo.ui.components import (
     results_of,
     script,
     status_html,
+    with_results,
 )
 from lantern_demo.ui.form import Form, choose, chosen_methods
 from lantern_demo.ui.recorded import Recorded, recorded_runs
@@ -67,13 +69,10 @@ def first_view() -> tuple[dict[str, Any], str]:
     return view, "\n".join([words, *map(script, PANEL)])
 
 
-def show_first(service: Service, w: Widgets) -> Updates:
-    """Return the numbers and files of the first recorded run, which is on the stage already.
-
-    The form stays: the visitor may be typing.
-    """
-    shown = _presented(service, w, recorded_runs()[0], "recorded")
-    return {part: update for part, update in shown.items() if part is not w.stage}
+def show_first(w: Widgets) -> Updates:
+    """Let the handlers have the first recorded run, which the page shows already."""
+    run = recorded_runs()[0]
+    return with_results(w, Shown({}, run.record, run.pictures))
 
 
 def from_link(
@@ -90,7 +89,7 @@ def from_link(
         return None
     if asked is None:
         words = status_html(wrong, "refused") if wrong else status_html(texts.OLD_LINK)
-        return {**show_first(service, w), w.status: words}
+        return {**show_first(w), w.status: words}
     if not wrong and (example := _example_of(asked)) is not None:
         return show_run(service, w, form, Shown(), [], example)
     words = status_html(texts.RELOADED if came_by == RELOAD else texts.READY_LINK)
@@ -102,7 +101,7 @@ def from_link(
         drawn = False
     lanes = not_drawn(chosen_methods(service, asked.methods), info.tokens)
     return {
-        **({w.stage: lanes} if drawn else show_first(service, w)),
+        **({w.stage: lanes, w.table: NO_TABLE} if drawn else show_first(w)),
         **choose(service, form, asked.prompt, asked.methods, asked.settings),
         **({form.seed: asked.settings.seed} if asked.seeded else {}),
         w.status: status_html(wrong, "refused") if wrong else words,
@@ -117,10 +116,10 @@ def _readable(parameters: Mapping[str, str], info: ModelInfo) -> tuple[link.Aske
     except ValueError as error:
         wrong = texts.REFUSED_LINK.format(why=texts.to_visitor(str(error)))
     right: dict[str, str] = {}
-    for name, value in parameters.items():
+    for name in filter(parameters.__contains__, link.KNOWN):
         with suppress(ValueError):
-            link.read({**right, name: value}, info)
-            right[name] = value
+            link.read({**right, name: parameters[name]}, info)
+            right[name] = parameters[name]
     return link.read(right, info), wrong
 
 
