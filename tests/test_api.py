@@ -22,6 +22,7 @@ from PIL import Image
 from tiny import ran
 
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import Result, image_hash
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
@@ -153,6 +154,16 @@ def test_a_prompt_is_enough(client: Client) -> None:
     assert numbers["unknown_words"] == ["zebra"] and numbers["warning"] is None
     assert 0 < numbers["changed"] <= 1 and numbers["seed"] == DEFAULT_SEED
     assert numbers["steps"] * numbers["mean_accepted_length"] == pytest.approx(255)
+
+
+def test_gradios_ready_code_draws_the_example(client: Client) -> None:
+    """*Use via API* shows every parameter with its default."""
+    endpoints = client.view_api(return_format="dict")["named_endpoints"]
+    for name in ("/draw", "/compare"):
+        prompt = endpoints[name]["parameters"][0]
+        assert (prompt["parameter_name"], prompt["parameter_default"]) == ("prompt", USUAL)
+    assert client.predict(USUAL, "vanilla", None, None, api_name="/draw")[1]["warning"] is None
+    assert client.predict(methods=["vanilla"], api_name="/compare")[1]["prompt"] == USUAL
 
 
 def test_a_brief_record_has_the_numbers_alone(client: Client) -> None:

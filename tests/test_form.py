@@ -240,10 +240,11 @@ class Visitor:
         self.seed = updates.get(self.w.seed, self.seed)
         self.result = updates.get(self.w.result, self.result)
 
-    def presses(self, prompt: str, k: int, *methods: str) -> Iterator[Updates]:
-        """Press Draw with a typed prompt and some methods."""
-        form, settings = self.form, Settings(lantern_k=k).as_dict()
-        given = {form.methods: methods, form.seed: self.seed, form.sentence.prompt: prompt}
+    def presses(self, prompt: str, k: int, *methods: str, **fields: Any) -> Iterator[Updates]:
+        """Press Draw with a typed prompt, some methods, and what else some fields have."""
+        form, settings = self.form, Settings(lantern_k=k).as_dict() | fields
+        seed = fields.get("seed", self.seed)
+        given = {form.methods: methods, form.seed: seed, form.sentence.prompt: prompt}
         given |= {knob: settings[name] for name, knob in form.knobs.items()}
         given |= {
             form.others: {name: settings[name] for name in OTHERS},
@@ -319,6 +320,28 @@ def test_a_method_that_is_registered_after_the_page_was_imported(
     with gr.Blocks():
         offered = add_numbers().twin_of.choices
     assert [method for _, method in offered] == ["lantern", "lantern++"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("seed", 1.5, "Seed must be a whole number between 0 and 2147483647, got 1.5"),
+        ("lantern_k", 2.5, "LANTERN k must be a whole number between 0 and 1000, got 2.5"),
+        ("lantern_k", None, "LANTERN k must be a whole number between 0 and 1000, got nothing."),
+        ("tree", None, "Draft tree must be one of default, small, "),
+    ],
+)
+def test_a_number_that_is_not_whole_and_an_empty_field_are_refused(
+    visitor: Visitor, field: str, value: Any, told: str
+) -> None:
+    """Nothing else is drawn instead. An empty seed is a new one."""
+    form, w = visitor.form, visitor.w
+    box = form.seed if field == "seed" else form.knobs[field]
+    typed = box.preprocess(value) if isinstance(box, gr.Number) else value
+    *_, refused = visitor.presses("a lantern", 10, "vanilla", **{field: typed})
+    assert told in refused[w.status]
+    visitor.seed = None
+    assert visitor.draws()[0] == 1000
 
 
 def test_a_refused_prompt_is_no_run_and_has_a_way_out(

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import gradio as gr
 import httpx
 import pytest
-from gradio import utils
+from gradio import networking, utils
 from gradio_client import Client
 from tiny import wait_for, waiting
 
@@ -81,6 +81,20 @@ def test_a_handler_that_is_left_is_closed(monkeypatch: pytest.MonkeyPatch) -> No
     assert inspect.getgeneratorstate(Noted.runs[0]) == inspect.GEN_CLOSED
     assert list(wrapped(5)) == [5, 6]
     assert utils.function_wrapper(lambda: 7, *context)() == 7
+
+
+def test_the_first_page_may_take_longer_than_gradio_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(_: str, timeout: float, **__: Any) -> httpx.Response:
+        if timeout < 10:
+            raise httpx.ReadTimeout("the model is being loaded")
+        return httpx.Response(200)
+
+    monkeypatch.setattr(httpx, "head", slow)
+    monkeypatch.setattr(networking, "url_ok", patches.URL_OK)
+    assert not networking.url_ok("http://127.0.0.1/"), "as without the patch"
+    patches.wait_for_first_page()
+    assert networking.url_ok("http://127.0.0.1/")
+    assert networking.url_ok is patches.URL_OK
 
 
 def test_a_list_takes_a_late_word(monkeypatch: pytest.MonkeyPatch) -> None:

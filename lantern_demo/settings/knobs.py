@@ -33,7 +33,8 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 def shown(value: Any) -> str:
     """Return a value as error messages repeat it, at most 120 characters long."""
     try:
-        text = _SHORT.repr(value)
+        empty = value is None or (isinstance(value, str) and not value)
+        text = "nothing" if empty else _SHORT.repr(value)
         return text if len(text) <= 120 else f"{text[:117]}..."
     # a number with thousands of digits, which Python does not write down
     except (ValueError, RecursionError):

@@ -19,6 +19,7 @@ import gradio as gr
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, default_method
+from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.record import summary_of
 from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import KNOBS, MOST_REPEATS, ON_THE_FORM, repeats_of
@@ -40,7 +41,7 @@ DETAILS = ("events", "token_ids", "accepted_lengths")
 
 def _draw(service: Service) -> Callable[..., Any]:
     def draw(
-        prompt: str = "",  # a call without one is refused by the sentence for an empty one
+        prompt: str = USUAL,  # Gradio's ready code has it
         method: str | None = None,
         seed: int | None = None,
         settings: dict[str, Any] | None = None,
@@ -50,7 +51,7 @@ def _draw(service: Service) -> Callable[..., Any]:
         {can_draw}
 
         Args:
-            prompt: What to draw. Required.
+            prompt: What to draw.
             method: A method id of /model; by default LANTERN++, or SJD where the model has no drafter.
             seed: {seed}
             settings: Other settings by name; those left out keep the model's preset: {others}.
@@ -84,7 +85,7 @@ def _draw(service: Service) -> Callable[..., Any]:
 
 def _compare(service: Service) -> Callable[..., Any]:
     def compare(
-        prompt: str = "",
+        prompt: str = USUAL,
         methods: list[str] | None = None,
         seed: int | None = None,
         settings: dict[str, Any] | None = None,
@@ -99,7 +100,7 @@ def _compare(service: Service) -> Callable[..., Any]:
         advanced. A picture is a file: {"path", "url", ...}.
 
         Args:
-            prompt: What to draw. Required.
+            prompt: What to draw.
             methods: Method ids of /model, always run in the order of its list; by default those
                 marked default there.
             seed: {seed}

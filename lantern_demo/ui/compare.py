@@ -57,7 +57,9 @@ def draw(
     methods, seed = given[form.methods], given[form.seed]
     if not methods:
         raise Refused(texts.NO_METHODS)
-    values = given[form.others] | {name: given[knob] for name, knob in form.knobs.items()}
+    values = dict(given[form.others])
+    for name, knob in form.knobs.items():  # an empty field is refused; in the API it is the default
+        values[name] = "" if given[knob] is None else given[knob]
     values["seed"] = secrets.randbelow(NEW_SEEDS) if seed is None else seed
     try:
         request = service.request(prompt_of(form.sentence, given), methods, values)

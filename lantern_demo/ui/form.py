@@ -104,9 +104,7 @@ def add_settings(service: Service, sentence: Sentence) -> Form:
         elem_id="methods",
     )
     with gr.Row():
-        seed = gr.Number(
-            DEFAULT_SEED, label=texts.SEED_LABEL, info=texts.SEED_INFO, precision=0, elem_id="seed"
-        )
+        seed = gr.Number(DEFAULT_SEED, label=texts.SEED_LABEL, info=texts.SEED_INFO, elem_id="seed")
     knobs: dict[str, Any] = {}
     for pair in zip(FIELDS[::2], FIELDS[1::2], strict=True):
         with gr.Row():
@@ -156,8 +154,8 @@ def _knob(name: str, value: Any) -> Any:
         return gr.Dropdown(list(knob.choices), allow_custom_value=name == "tree", **common)
     if knob.step is not None:
         return gr.Slider(knob.limit.low, knob.limit.high, step=knob.step, **common)
-    # for a value out of range Gradio would show a message that fades
-    return gr.Number(precision=0, **common)
+    # for a value out of range Gradio would show a message that fades, and a precision would round
+    return gr.Number(**common)
 
 
 @dataclass(frozen=True)

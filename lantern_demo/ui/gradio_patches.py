@@ -19,13 +19,16 @@ from contextlib import closing
 from typing import Any
 
 import gradio as gr
-from gradio import utils
+import httpx
+from gradio import networking, utils
 from gradio.mcp import GradioMCPServer
 from gradio_client.utils import is_file_obj_with_meta
 
 CHECKED = "6.31.0"
 CHOICE = gr.Dropdown.preprocess
 WRAPPER = utils.function_wrapper
+URL_OK = networking.url_ok
+FIRST_PAGE_SECONDS = 300
 CONTENT = GradioMCPServer.postprocess_output_data
 
 
@@ -95,6 +98,24 @@ def close_what_is_left() -> None:
         return wrapper
 
     utils.function_wrapper = closing_wrapper
+
+
+def wait_for_first_page() -> None:
+    """Give a launched page as long as it needs to answer for the first time.
+
+    Gradio 6.31 asks its own server for the page, and gives it 3 seconds. On a busy machine it takes
+    longer, since the model is loaded meanwhile, and the launch would fail with advice about
+    proxies. It replaces `networking.url_ok` for one call: a shared address is asked after that.
+    """
+
+    def url_ok(url: str) -> bool:
+        networking.url_ok = URL_OK
+        try:
+            return httpx.head(url, timeout=FIRST_PAGE_SECONDS, verify=False).status_code < 400
+        except httpx.TransportError:
+            return False
+
+    networking.url_ok = url_ok
 
 
 def take_late_words(elem_class: str) -> None:

@@ -42,6 +42,7 @@ from lantern_demo.ui.gradio_patches import (
     calm_queue,
     close_what_is_left,
     drop_lost_messages,
+    wait_for_first_page,
     waiting,
 )
 from lantern_demo.ui.limits import AT_ONCE, ON_DEVICE, QUIET, SESSIONS, WAITING, SmallRequests
@@ -163,6 +164,7 @@ def build(
     calm_queue(page)
     drop_lost_messages(page)
     close_what_is_left()
+    wait_for_first_page()
     answer_language_models()
     page.lantern_service = service
     return page
