@@ -18,10 +18,11 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import MOST_OFFERS, USUAL, completed
 from lantern_demo.runs.load import info_of
+from lantern_demo.runs.race import Request
 from lantern_demo.scenes import THINGS, worded
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
-from lantern_demo.ui import link, texts
+from lantern_demo.ui import limits, link, texts
 from lantern_demo.ui.ask import (
     LISTED,
     TYPE,
@@ -35,10 +36,10 @@ from lantern_demo.ui.ask import (
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
 from lantern_demo.ui.components import Updates, Widgets, hand_out, record_file, sheet_file
 from lantern_demo.ui.form import FIELDS, OTHERS, Form, add_numbers, choose, preset
-from lantern_demo.ui.link import query
+from lantern_demo.ui.link import query, query_of
 from lantern_demo.ui.page import _top
 from lantern_demo.ui.recorded import Recorded, recorded_runs
-from lantern_demo.ui.restore import RELOAD, from_link, show_first, show_run
+from lantern_demo.ui.restore import BACK, RELOAD, Visits, from_link, show_first, show_run
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 
@@ -254,12 +255,16 @@ class Visitor:
         return draw(self.service, self.w, self.w.status, form, given)
 
     def draws(
-        self, prompt: str = "two red lanterns", k: int = 10, also: str = "vanilla"
+        self,
+        prompt: str = "two red lanterns",
+        k: int = 10,
+        also: str = "vanilla",
+        visited: list[Recorded] | None = None,
     ) -> tuple[int, str]:
         """The seed of the run, and all that the status said."""
         answers = list(self.presses(prompt, k, "vanilla", also))
         (shown,) = [answer[self.w.shown] for answer in answers if self.w.shown in answer]
-        self.fills(settle(self.service, self.w, shown, []))
+        self.fills(settle(self.service, self.w, shown, [] if visited is None else visited))
         assert shown.record["settings"]["seed"] == self.seed == shown.request.seed
         return self.seed, " ".join(str(answer.get(self.w.status)) for answer in answers)
 
@@ -366,13 +371,64 @@ def test_a_link_is_drawn_and_a_reload_is_not(demo: tuple[Service, Widgets, Form]
     asked = {"prompt": "two blue lanterns", "seed": "9", "top_p": "0.5"}
     for came_by, go, words in (
         ("navigate", "draw", texts.READY_LINK),
+        (BACK, "draw", texts.READY_LINK),
         (RELOAD, "", texts.RELOADED),
     ):
-        found = from_link(service, w, form, asked, came_by) or {}
+        found = from_link(service, w, form, asked, came_by, []) or {}
         assert (found[w.go], found[form.seed]) == (go, 9) and words in found[w.status]
         assert found[form.others]["top_p"] == 0.5
-        assert (w.stage in found) == bool(go), "the example stays unless something is drawn"
-    assert from_link(service, w, form, {"utm_source": "x"}, "navigate") is None
+        assert texts.NOT_DRAWN_YET in found[w.stage], "an example would look like the answer"
+    assert from_link(service, w, form, {"utm_source": "x"}, "navigate", []) is None
+
+
+@pytest.mark.parametrize("came_by", [RELOAD, BACK])
+def test_a_run_of_this_visit_comes_back(visitor: Visitor, came_by: str) -> None:
+    """With its own link, and with the one that it began with. Elsewhere the link draws."""
+    service, w, form = visitor.service, visitor.w, visitor.form
+    visited: list[Recorded] = []
+    visitor.draws(visited=visited)
+    record, preset = visitor.result.record, Settings(**service.info.preset)
+    assert record is not None and visitor.result.request is not None
+    for address in (query(record, preset), query_of(visitor.result.request, preset)):
+        asked = dict(parse_qsl(address[1:]))
+        found = from_link(service, w, form, asked, came_by, visited) or {}
+        assert found[w.result].record is record and w.go not in found
+        assert texts.SOURCES["kept"].split(" {")[0] in found[w.status]
+        drawn = from_link(service, w, form, asked, "navigate", visited) or {}
+        assert drawn[w.go] == "draw"
+
+
+def test_a_run_that_was_left_is_not_answered_by_a_recording_of_its_prompt(
+    demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recording's own link, which has its draft trees, still shows it."""
+    service, w, form = demo
+    monkeypatch.setattr(service, "info", INFO)
+    record, preset = recorded_runs()[0].record, Settings(**INFO.preset)
+    request = Request(INFO.id, record["prompt"], dict.fromkeys(record["order"], preset))
+    request = request.with_seed(record["settings"]["seed"])
+    begun, own = (
+        dict(parse_qsl(address[1:]))
+        for address in (query_of(request, preset), query(record, preset))
+    )
+    sent = from_link(service, w, form, begun, "navigate", []) or {}
+    assert sent[w.result].record == record, "to others it is the recording"
+    for came_by, go in ((RELOAD, ""), (BACK, "draw")):
+        found = from_link(service, w, form, begun, came_by, []) or {}
+        assert found[w.go] == go and texts.NOT_DRAWN_YET in found[w.stage]
+        found = from_link(service, w, form, own, came_by, []) or {}
+        assert found[w.result].record == record
+
+
+def test_a_tab_has_its_runs_until_many_others_came() -> None:
+    visits, run = Visits(), Recorded({}, {})
+    visits.of("mine").append(run)
+    for number in range(limits.SESSIONS - 1):
+        visits.of(f"{number}")
+    assert visits.of("mine") == [run]
+    for number in range(limits.SESSIONS):
+        visits.of(f"{number}")
+    assert visits.of("mine") == visits.of("") == visits.of("x" * 65) == []
 
 
 def test_a_link_of_a_folder_that_is_still_loaded_has_lanes_of_its_grid(
@@ -381,7 +437,7 @@ def test_a_link_of_a_folder_that_is_still_loaded_has_lanes_of_its_grid(
     """Lanes of no pieces would be done at once."""
     service, w, form = demo
     monkeypatch.setattr(service, "info", info_of(folder))
-    found = from_link(service, w, form, {"prompt": "two blue lanterns"}, "navigate") or {}
+    found = from_link(service, w, form, {"prompt": "two blue lanterns"}, "navigate", []) or {}
     stage = json.loads(found[w.stage])
     assert stage["grid"] == 4 and {lane["total"] for lane in stage["lanes"]} == {16}
 
@@ -413,7 +469,7 @@ def test_a_link_to_what_is_not_drawn_shows_the_example_beside_the_refusal(
     demo: tuple[Service, Widgets, Form],
 ) -> None:
     service, w, form = demo
-    updates = from_link(service, w, form, {"prompt": "pizza"}, "navigate")
+    updates = from_link(service, w, form, {"prompt": "pizza"}, "navigate", [])
     assert updates is not None and w.stage not in updates, "the example stays on the stage"
     assert updates[w.go] == "draw" and updates[w.result].record is not None
 
@@ -427,13 +483,13 @@ def test_a_bad_link_shows_the_recording_and_a_sentence(
     """And fills in what else it has."""
     service, w, form = demo
     evil = "[Log in](https://example.org)"
-    found = from_link(service, w, form, {"tree": evil}, "navigate") or {}
+    found = from_link(service, w, form, {"tree": evil}, "navigate", []) or {}
     assert "Draft tree must be one of" in found[w.status] and w.go not in found
-    found = from_link(service, w, form, LINK, "navigate") or {}
+    found = from_link(service, w, form, LINK, "navigate", []) or {}
     assert "Method must be one of" in found[w.status] and "foo" in found[w.status]
     assert found[form.sentence.prompt]["value"] == "a cat" and found[form.seed] == 9
     assert not found[w.go] and found[w.result].record is not None
-    gone = from_link(service, w, form, {"run": "3f2a"}, "navigate") or {}
+    gone = from_link(service, w, form, {"run": "3f2a"}, "navigate", []) or {}
     assert texts.OLD_LINK in gone[w.status] and gone[w.result].record is not None
 
 
@@ -444,7 +500,7 @@ def test_names_that_no_link_has_are_not_read(
     read, reads = link.read, list[int]()
     monkeypatch.setattr(link, "read", lambda *given: reads.append(1) or read(*given))
     foreign = {f"utm_{number}": "x" for number in range(16_000)}
-    found = from_link(*demo, LINK | foreign, "navigate") or {}
+    found = from_link(*demo, LINK | foreign, "navigate", []) or {}
     assert "Method must be one of" in found[demo[1].status] and len(reads) <= len(link.KNOWN) + 2
 
 
@@ -453,11 +509,11 @@ def test_a_recordings_link_shows_the_recording(
 ) -> None:
     service, w, form = demo
     record = recorded_runs()[1].record
-    link = query(record, Settings(**INFO.preset))
+    asked = dict(parse_qsl(query(record, Settings(**INFO.preset))[1:]))
     monkeypatch.setattr(service, "info", INFO)
-    found = from_link(service, w, form, dict(parse_qsl(link[1:])), "navigate") or {}
+    found = from_link(service, w, form, asked, "navigate", []) or {}
     assert found[w.result].record == record and w.go not in found
-    changed = from_link(service, w, form, dict(parse_qsl(link[1:])) | {"seed": "99"}, "navigate")
+    changed = from_link(service, w, form, asked | {"seed": "99"}, "navigate", [])
     assert changed is not None and changed[w.go] == "draw"
 
 

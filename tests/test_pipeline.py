@@ -110,6 +110,16 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
     assert row[3].startswith(f"{middle[3]} (") and table(record, races)[2:] == table(record)[2:]
 
 
+def test_what_nobody_sees_in_a_prompt_is_left_out(pipe: Pipeline) -> None:
+    """In the record, the link and the words that are named, too."""
+    request = pipe.request("\ufefftwo re\u200bd zeb\u00adra lanterns", ["vanilla"])
+    assert request.prompt == "two red zebra lanterns"
+    found = pipe.generate("two re\u200bd lanterns", "vanilla").record
+    assert (found["prompt"], found["unknown_words"]) == ("two red lanterns", [])
+    with pytest.raises(ValueError, match="prompt is empty"):
+        pipe.request("\u200b \u2060")
+
+
 def test_help_lists_the_settings_and_names_no_default_of_another_model(pipe: Pipeline) -> None:
     told = inspect.getdoc(pipe.generate) or ""
     assert all(f"    {name}: " in told for name in KNOBS) and "; default" not in told

@@ -27,7 +27,7 @@ from lantern_demo.models.device import device_name, pick_threads
 from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import Encoded
-from lantern_demo.prompt_words import USUAL, Completed, completed, phrasebook
+from lantern_demo.prompt_words import USUAL, Completed, completed, phrasebook, visible
 from lantern_demo.runs.images import Images
 from lantern_demo.runs.race import Event, Limit, Request, Run, RunEvents, race
 from lantern_demo.runs.record import twin_settings
@@ -117,13 +117,14 @@ class Pipeline:
         return self.defaults.with_changes(**changes)
 
     def check_prompt(self, prompt: Any) -> str:
-        """Return the prompt, stripped.
+        """Return the prompt, stripped, for a model of few words without invisible characters.
 
         Raises ValueError when it is empty, too long or not text that can be written down.
         """
         if not isinstance(prompt, str):
             raise ValueError(f"prompt must be text, got {type(prompt).__name__}")
-        text = " ".join(prompt.split())
+        known = phrasebook(self.info) is not None  # in other languages they change words
+        text = " ".join((visible(prompt) if known else prompt).split())
         if not text:
             raise ValueError(f"prompt is empty; say what to draw, for example: {USUAL}")
         self.info.check_length(text)

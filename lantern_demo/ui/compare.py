@@ -150,8 +150,10 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
         updates |= {w.table: NO_TABLE, **with_results(w, Shown())}
     else:
         updates |= results_of(w, service, shown, "live", True)
-        runs = [Recorded(shown.record, shown.pictures, shown.request), *visited][:VISITED]
-        updates |= {w.visited: runs, w.runs: strip_of([*runs, *recorded_runs()])}
+        # in place: after a reload the page has this list again
+        visited.insert(0, Recorded(shown.record, shown.pictures, shown.request))
+        del visited[VISITED:]
+        updates |= {w.visited: visited, w.runs: strip_of([*visited, *recorded_runs()])}
     return updates
 
 

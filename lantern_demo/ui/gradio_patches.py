@@ -14,20 +14,23 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
 import gradio as gr
 import httpx
-from gradio import networking, utils
+from gradio import networking, routes, utils
 from gradio.mcp import GradioMCPServer
 from gradio_client.utils import is_file_obj_with_meta
+from jinja2 import FunctionLoader
 
 CHECKED = "6.31.0"
 CHOICE = gr.Dropdown.preprocess
 WRAPPER = utils.function_wrapper
 URL_OK = networking.url_ok
+TEMPLATES: Any = routes.templates.env.loader
 FIRST_PAGE_SECONDS = 300
 CONTENT = GradioMCPServer.postprocess_output_data
 
@@ -116,6 +119,26 @@ def wait_for_first_page() -> None:
             return False
 
     networking.url_ok = url_ok
+
+
+def preview_links(title: str, text: str, picture: str) -> None:
+    """Give links to the page a preview: a title, a text and a picture of this server.
+
+    Gradio 6.31 has two sets of tags in its page, with its own name and picture, and no option for
+    them. It replaces the loader of `routes.templates`. A page's `config` has its whole address.
+    """
+    address = "{{ config['root'] }}/"
+    tags = {"og:type": "website", "og:title": title, "og:description": text}
+    tags |= {"og:url": address, "og:image": address + picture}
+    tags |= {"twitter:card": "summary_large_image"}
+    own = "".join(f'<meta property="{name}" content="{value}" />' for name, value in tags.items())
+
+    def load(name: str) -> str:
+        page = TEMPLATES.get_source(routes.templates.env, name)[0]
+        page = re.sub(r'<meta\s+(name|property)="(og|twitter):[^>]*>', "", page)
+        return page.replace("<head>", f"<head>{own}", 1)  # sites read the beginning alone
+
+    routes.templates.env.loader = FunctionLoader(load)
 
 
 def take_late_words(elem_class: str) -> None:

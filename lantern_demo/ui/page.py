@@ -42,14 +42,15 @@ from lantern_demo.ui.gradio_patches import (
     calm_queue,
     close_what_is_left,
     drop_lost_messages,
+    preview_links,
     wait_for_first_page,
     waiting,
 )
 from lantern_demo.ui.limits import AT_ONCE, ON_DEVICE, QUIET, SESSIONS, WAITING, SmallRequests
 from lantern_demo.ui.look_alikes import looker
-from lantern_demo.ui.recorded import Recorded, recorded_runs
-from lantern_demo.ui.restore import first_view, from_link, show_first, show_run
-from lantern_demo.ui.routes import call_faults, routes
+from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
+from lantern_demo.ui.restore import Visits, first_view, from_link, show_first, show_run
+from lantern_demo.ui.routes import PREVIEW, call_faults, routes
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.twin import compare_twins
@@ -72,7 +73,14 @@ KEEP_FOCUS = """() => setTimeout(() => {
   if (!["draw", "stop", "surprise"].includes(window.lanternHeld)) return;
   document.querySelector("#draw:enabled, #stop:enabled")?.focus({ preventScroll: true });
 }, 50)"""
-CAME_BY = "() => [performance.getEntriesByType('navigation')[0]?.type ?? '']"
+# How the visitor came, and the name of the tab: a browser may forbid the store that keeps it.
+CAME_BY = """() => {
+  let name = "";
+  try {
+    name = sessionStorage.lanternTab ??= crypto.getRandomValues(new Uint32Array(4)).join("-");
+  } catch {}
+  return [`${performance.getEntriesByType("navigation")[0]?.type ?? ""} ${name}`];
+}"""
 GO = "(go) => { if (go) document.getElementById('draw').click(); }"
 TAKE_FILE = "() => setTimeout(() => document.getElementById('file').click(), 50)"
 # A tab that does not fit has no button in the page.
@@ -165,6 +173,7 @@ def build(
     drop_lost_messages(page)
     close_what_is_left()
     wait_for_first_page()
+    preview_links(texts.TITLE, texts.PREVIEW, PREVIEW)
     answer_language_models()
     page.lantern_service = service
     return page
@@ -314,19 +323,22 @@ def _wire_arrival(
     """Wire the strip of runs, and the first view: a link's run or a recording, and the progress of
     the model.
     """
-    outputs = {*w.all(), *form.all()}
+    outputs, visits = {*w.all(), *form.all()}, Visits()
 
     def picked(shown: Shown, visited: list[Recorded], event: gr.SelectData) -> Updates:
         return show_run(service, w, form, shown, visited, event.index)
 
-    def first(came_by: str, request: gr.Request) -> Updates:
-        linked = from_link(service, w, form, dict(request.query_params), came_by)
-        if linked is not None:
-            return linked
-        updates = show_first(w)
-        if service.unavailable:
-            updates |= choose(service, form)
-        return updates
+    def first(came: str, request: gr.Request) -> Updates:
+        came_by, _, tab = came.partition(" ")
+        visited = visits.of(tab)
+        updates = from_link(service, w, form, dict(request.query_params), came_by, visited)
+        if updates is None:
+            updates = show_first(w)
+            if service.unavailable:
+                updates |= choose(service, form)
+        if visited:
+            updates[w.runs] = strip_of([*visited, *recorded_runs()])
+        return updates | {w.visited: visited}
 
     async def arrive() -> AsyncIterator[str]:
         if service.state == "loading":

@@ -24,13 +24,34 @@ from lantern_demo.ui.components import (
     with_results,
 )
 from lantern_demo.ui.form import Form, choose, chosen_methods
+from lantern_demo.ui.limits import SESSIONS
 from lantern_demo.ui.recorded import Recorded, recorded_runs
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import picture_address, picture_of, results_view
 from lantern_demo.ui.service import Service
 
+LONGEST_NAME = 64  # characters of a tab's name
 FIRST_QUALITY = 66  # of WebP: every visit downloads these pictures
-RELOAD = "reload"  # how the browser came to the page, by its own name
+RELOAD, BACK = "reload", "back_forward"  # how the browser came to the page, by its own names
+
+
+class Visits:
+    """The runs of each visitor, by a name that the browser keeps for a tab over a reload.
+
+    A list is also the state of the tab's page, whose runs add to it.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[str, list[Recorded]] = {}
+
+    def of(self, tab: str) -> list[Recorded]:
+        """Return the list of a tab; without a name a new one. Only the latest tabs are kept."""
+        if not 0 < len(tab) <= LONGEST_NAME:
+            return []
+        self._runs[tab] = self._runs.pop(tab, [])
+        while len(self._runs) > SESSIONS:
+            del self._runs[next(iter(self._runs))]
+        return self._runs[tab]
 
 
 def show_run(
@@ -76,12 +97,18 @@ def show_first(w: Widgets) -> Updates:
 
 
 def from_link(
-    service: Service, w: Widgets, form: Form, parameters: Mapping[str, str], came_by: str
+    service: Service,
+    w: Widgets,
+    form: Form,
+    parameters: Mapping[str, str],
+    came_by: str,
+    visited: list[Recorded],
 ) -> Updates | None:
     """Show the recorded run that a link requests, or have another drawn; None for no request.
 
-    After a reload nothing is drawn: the visitor hears that a run that went on was stopped. Nor is
-    it for a link with a wrong value, which is named; its other values are filled in.
+    After a reload, and after Back, a run of this visit is shown again. After a reload no other is
+    drawn: the visitor hears that it is not there. Nor is it for a link with a wrong value, which is
+    named; its other values are filled in.
     """
     info = service.info
     asked, wrong = _readable(parameters, info)
@@ -90,13 +117,16 @@ def from_link(
     if asked is None:
         words = status_html(wrong, "refused") if wrong else status_html(texts.OLD_LINK)
         return {**show_first(w), w.status: words}
-    if not wrong and (example := _example_of(asked)) is not None:
-        return show_run(service, w, form, Shown(), [], example)
-    words = status_html(texts.RELOADED if came_by == RELOAD else texts.READY_LINK)
-    go = not wrong and came_by != RELOAD and asked.prompt is not None
+    again = came_by in (RELOAD, BACK)
+    known = visited if again else []
+    if not wrong and (index := _known(asked, known, again)) is not None:
+        return show_run(service, w, form, Shown(), known, index)
+    whole = not wrong and asked.prompt is not None
+    go = whole and came_by != RELOAD
+    words = status_html(texts.READY_LINK if go or not whole else texts.RELOADED)
     try:
         completed(info, asked.prompt or USUAL)
-        drawn = go
+        drawn = whole
     except NotDrawn:  # Draw will refuse it
         drawn = False
     lanes = not_drawn(chosen_methods(service, asked.methods), info.tokens)
@@ -123,12 +153,18 @@ def _readable(parameters: Mapping[str, str], info: ModelInfo) -> tuple[link.Aske
     return link.read(right, info), wrong
 
 
-def _example_of(asked: link.Asked) -> int | None:
-    """Return the index of the recorded run that a link requests, with or without its trees."""
+def _known(asked: link.Asked, visited: list[Recorded], again: bool) -> int | None:
+    """Return the index of the run of this visit, or else of the recorded one, that a link requests.
+
+    It may leave out the draft trees. But `again`, after a reload, a link without them is that of a
+    run that had not ended, and a recording would look like its answer.
+    """
     wanted, settings = (asked.prompt, asked.methods), asked.settings.as_dict()
-    for index, record in enumerate(run.record for run in recorded_runs()):
-        same = wanted == (record["prompt"], record["order"])
-        if same and settings in (drawn_with(record), record["settings"]):
+    for index, run in enumerate([*visited, *recorded_runs()]):
+        record, ways = run.record, [drawn_with(run.record)]
+        if index < len(visited) or not again:
+            ways.append(record["settings"])
+        if wanted == (record["prompt"], record["order"]) and settings in ways:
             return index
     return None
 
