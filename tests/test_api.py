@@ -203,6 +203,15 @@ def test_a_race_is_repeated_as_long_as_a_call_may_last(
     assert len(record["repeats"]["vanilla"]["decode_seconds"]) == 2
 
 
+def test_on_a_space_a_race_is_repeated_less_often(
+    tiny_service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others wait there."""
+    monkeypatch.setenv("SPACE_ID", "a/b")
+    with pytest.raises(gr.Error, match="repeats must be a whole number between 1 and 5, got 6"):
+        next(answers(tiny_service, "a red lantern", ["vanilla"], repeats=6))
+
+
 def test_of_races_that_are_repeated_one_is_kept(
     tiny_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -407,10 +407,8 @@ def test_a_run_that_was_left_is_not_answered_by_a_recording_of_its_prompt(
     record, preset = recorded_runs()[0].record, Settings(**INFO.preset)
     request = Request(INFO.id, record["prompt"], dict.fromkeys(record["order"], preset))
     request = request.with_seed(record["settings"]["seed"])
-    begun, own = (
-        dict(parse_qsl(address[1:]))
-        for address in (query_of(request, preset), query(record, preset))
-    )
+    addresses = query_of(request, preset), query(record, preset)
+    begun, own = (dict(parse_qsl(address[1:])) for address in addresses)
     sent = from_link(service, w, form, begun, "navigate", []) or {}
     assert sent[w.result].record == record, "to others it is the recording"
     for came_by, go in ((RELOAD, ""), (BACK, "draw")):

@@ -25,7 +25,7 @@ from tiny import program, wait_for, waiting
 
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import MethodFailed, Result
-from lantern_demo.ui import api, limits, log
+from lantern_demo.ui import api, limits, log, texts
 from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.page import build, launch
 from lantern_demo.ui.service import Service, run_seconds
@@ -173,6 +173,23 @@ def test_whoever_leaves_frees_the_device(
     assert drawn(url, CASE) == wanted
 
 
+@pytest.mark.slow
+def test_a_call_that_nobody_listens_to_is_stopped(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is listened to goes on."""
+    wanted = drawn(url, CASE)
+    monkeypatch.setattr(api, "UNHEARD_SECONDS", 0.5)
+    moments = steps_after(monkeypatch)
+    event = join(url, CASE).json()["event_id"]
+    wait_for(lambda: moments, "the run to begin")
+    wait_for(lambda: idle(url), "the device")
+    assert len(moments) < 200
+    with pytest.raises(AssertionError, match=texts.UNHEARD):
+        answer(url, event)
+    assert drawn(url, CASE) == wanted
+
+
 @pytest.mark.parametrize("endpoint", [api._draw, api._compare])
 def test_a_call_that_is_left_closes_its_run(
     endpoint: Any, tiny_service: Service, monkeypatch: pytest.MonkeyPatch
@@ -185,7 +202,7 @@ def test_a_call_that_is_left_closes_its_run(
         return runs[-1]
 
     monkeypatch.setattr(api, "answers", noted)
-    call = endpoint(tiny_service)("a red lantern")
+    call = endpoint(None, tiny_service)("a red lantern")
     next(call)
     assert tiny_service.busy
     call.close()

@@ -123,7 +123,7 @@ class Pipeline:
         """
         if not isinstance(prompt, str):
             raise ValueError(f"prompt must be text, got {type(prompt).__name__}")
-        known = phrasebook(self.info) is not None  # in other languages they change words
+        known = phrasebook(self.info) is not None  # a model of any text reads them
         text = " ".join((visible(prompt) if known else prompt).split())
         if not text:
             raise ValueError(f"prompt is empty; say what to draw, for example: {USUAL}")

@@ -274,6 +274,6 @@ def short_name(name: str) -> str:
     return KNOBS[name].short or name
 
 
-def repeats_of(value: Any) -> int:
+def repeats_of(value: Any, most: int = MOST_REPEATS) -> int:
     """Return a requested number of races as int. Raises ValueError naming the allowed range."""
-    return int(Limit(1, MOST_REPEATS, whole=True).check("repeats", value))
+    return int(Limit(1, most, whole=True).check("repeats", value))

@@ -58,6 +58,16 @@ def waiting(page: gr.Blocks, concurrency_id: str) -> int:
     return len(queues[concurrency_id].queue) if concurrency_id in queues else 0
 
 
+def unread(page: gr.Blocks, session: str | None) -> int:
+    """Return how many messages to a session nobody has read yet.
+
+    Gradio 6.31 runs a call whether or not its stream is ever opened, and has no documented way to
+    ask. It reads `Queue.pending_messages_per_session`.
+    """
+    messages = page._queue.pending_messages_per_session
+    return messages[session].qsize() if session in messages else 0
+
+
 def drop_lost_messages(page: gr.Blocks) -> None:
     """Drop a message for a session that has no message queue.
 

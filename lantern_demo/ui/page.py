@@ -166,7 +166,7 @@ def build(
             )
             taken.then(None, js=TAKE_FILE, **QUIET)
         _wire_arrival(page, service, w, form, arriving)
-        add_endpoints(service)
+        add_endpoints(page, service)
     # Without `api_open=False` a client could bypass the queue.
     page.queue(max_size=WAITING, default_concurrency_limit=1, api_open=False)
     calm_queue(page)

@@ -161,6 +161,7 @@ WARMING_UP = "Getting {label} ready; this is not timed."
 MOST_WORDS = 8  # unknown words that are named
 RESET_TO = "All of these are again as {title} has them."
 TOO_LARGE = "The request is too large; at most {megabytes} MB are read."
+UNHEARD = "the call was stopped: nobody has opened its stream of answers"
 NO_ENDPOINT = "There is no endpoint {path}; there are {endpoints}."
 NO_PARAMETER = "{path} has no parameter {unknown}; it takes {allowed}."
 NO_PARAMETERS = "none"
