@@ -13,6 +13,7 @@ import argparse
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -109,16 +110,17 @@ def front(report: Numbers) -> Numbers:
     return conditions(report) | {"pictures": report["pictures"], "points": points}
 
 
-def shape(report: Numbers) -> Numbers:
-    """Keep all of `python examples/quality/shape.py` but the seeds."""
-    things = [
-        {"drawn": row["prompt"], **row["shape"]} for _, row in sorted(report["things"].items())
-    ]
-    return conditions(report) | {
-        "pictures": report["pictures"],
-        "methods": report["methods"],
-        "things": things,
-    }
+def things(report: Numbers) -> Numbers:
+    """Keep the shares of `python examples/quality/things.py`, and how often its methods' pictures
+    of a thing got another name.
+    """
+    methods, rows = list(report["methods"]), []
+    for row in report["things"]:
+        shares = {method: row[method]["share"] for method in methods}
+        wrong = sum((Counter(row[method]["wrong"]) for method in methods), Counter())
+        rows.append({"thing": row["thing"], **shares, "instead": dict(wrong.most_common())})
+    kept = {key: report[key] for key in ("pictures", "true", "methods")}
+    return conditions(report) | kept | {"things": rows}
 
 
 def premise(report: Numbers) -> Numbers:
@@ -163,7 +165,7 @@ SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {
     "speed": speed,
     "control": control,
     "front": front,
-    "shape": shape,
+    "things": things,
     "premise": premise,
     "gpu": gpu,
     "page": dict,
@@ -185,7 +187,7 @@ RULES = {  # the rule, and whether the method is lossless
 
 LEFT_OUT = (8, 32)  # nodes whose steps are not shown: their times lie between those that are
 DYNAMIC = ("eagle2", "lantern")  # no tree of these has 16 nodes by default
-SURE = 0.8  # of the pictures: a thing that every method draws more surely is not shown
+SURE = 0.95  # of the pictures: a thing that every method draws as surely is not shown
 
 
 def gpu_table(numbers: Numbers) -> str:
@@ -324,26 +326,25 @@ def premise_table(numbers: Numbers) -> str:
     return table(["every token becomes", "PSNR, dB", "prompt found"], rows)
 
 
-def shape_table(numbers: Numbers) -> str:
-    """Show the percentage of pictures that have the shape of the thing, by method, of the things
-    that are least sure, and of all.
+def things_table(numbers: Numbers) -> str:
+    """Show the percentage of pictures that are recognised, by method, of the things that are least
+    sure, and of all.
     """
-    found = numbers["shape"]
+    found = numbers["things"]
     methods = list(found["methods"])
     rows = [
-        [thing_of(row["drawn"]), *(f"{100 * row[name]:.0f}" for name in methods)]
+        [
+            row["thing"],
+            *(f"{100 * row[name]:.0f}" for name in methods),
+            ", ".join(f"{name} {count}" for name, count in row["instead"].items()),
+        ]
         for row in found["things"]
         if min(row[name] for name in methods) < SURE
     ]
     for key, name in (("mean_share", "mean of all"), ("least_share", "least")):
         shares = (found["methods"][method][key] for method in methods)
-        rows.append([name, *(f"{100 * share:.0f}" for share in shares)])
-    return table(["thing", *(f"`{name}`" for name in methods)], rows)
-
-
-def thing_of(prompt: str) -> str:
-    """Return the thing of "one THING PLACE TIME"."""
-    return prompt.split()[1]
+        rows.append([name, *(f"{100 * share:.0f}" for share in shares), ""])
+    return table(["thing", *(f"`{name}`" for name in methods), "named instead"], rows)
 
 
 def audit_table(numbers: Numbers) -> str:
@@ -361,7 +362,7 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
     "columns": columns_table,
     "outside": outside_table,
     "front": front_table,
-    "shape": shape_table,
+    "things": things_table,
     "premise": premise_table,
     "audit": audit_table,
     "gpu": gpu_table,

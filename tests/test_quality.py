@@ -17,12 +17,12 @@ from tiny import command
 
 from examples.make_bundled_model import emoji
 from examples.make_bundled_model.scenes import Renderer, sample
-from examples.quality import intervals, premise, scenes, shape, tokens
-from examples.quality.classifier import AttributeClassifier, load_classifier
+from examples.quality import intervals, premise, scenes, tokens
+from examples.quality.classifier import READ, AttributeClassifier, load_classifier
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.scenes import ATTRIBUTES, NOUNS, full_caption
+from lantern_demo.scenes import full_caption
 
 PROMPTS = [
     "two red round lanterns over a lake at dusk",
@@ -104,23 +104,6 @@ def test_true_scenes_are_what_their_captions_say() -> None:
     refused("must be at most 8192, got 8194", scenes.truth, 8194)
 
 
-@pytest.mark.slow
-def test_a_picture_has_the_shape_of_its_own_thing_alone(bundled: Pipeline, sprites: Path) -> None:
-    """Held-out true drawings have it; those of another thing, halves of two and noise do not."""
-    names = [shape.name_of(thing) for thing in range(len(NOUNS))]
-    cat, dog, at = names.index("cat"), names.index("dog"), (2, 0)
-    squares = emoji.read(sprites).clone()
-    squares[dog - 1, :3] = 0  # a black one; the others are grey
-    shapes = shape.Shapes(bundled, Renderer(squares, "cpu"))
-    pictures, _ = shapes.drawings(cat, at, 3)
-    others, _ = shapes.drawings(dog, at, 3)
-    apart = shapes.differences(pictures, cat, at)
-    assert (apart <= shape.LIMIT).all() and apart.max() > 0
-    torn = torch.cat((pictures[..., :32], others[..., 32:]), -1)
-    for wrong in (others, torn, torch.rand_like(pictures)):
-        assert (shapes.differences(wrong, cat, at) > shape.LIMIT).all()
-
-
 def test_true_drawings_show_their_attributes_and_are_read_in_batches(
     bundled: Pipeline,
     classifier: AttributeClassifier,
@@ -128,18 +111,15 @@ def test_true_drawings_show_their_attributes_and_are_read_in_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(scenes, "BATCH", 3)
-    drawn = sample(24, 5)
-    some = scenes.SceneSet(drawn.rows((drawn.thing == 0).nonzero()[:8, 0]))
+    some = scenes.SceneSet(sample(8, 5, lanterns=1.0))
     images = scenes.draw_truth(Renderer(emoji.read(sprites), bundled.device), some.scenes)
     right = scenes.read(classifier, images, some.wanted)
     whole = classifier.read(images)
-    assert set(right) == {*ATTRIBUTES, scenes.ALL} and right[scenes.ALL].all()
-    assert all(
-        (right[name] == (whole[name] == some.wanted[name]).numpy()).all() for name in ATTRIBUTES
-    )
+    assert set(right) == {*READ, scenes.ALL} and right[scenes.ALL].all()
+    assert all((right[name] == (whole[name] == some.wanted[name]).numpy()).all() for name in READ)
     wrong = scenes.read(classifier, images, {**some.wanted, "moon": 1 - some.wanted["moon"]})
     assert (wrong["moon"] != right["moon"]).all()
-    every = numpy.logical_and.reduce([wrong[name] for name in ATTRIBUTES])
+    every = numpy.logical_and.reduce([wrong[name] for name in READ])
     assert (wrong[scenes.ALL] == every).all()
     ids = scenes.true_tokens(bundled.networks, images)
     small = torch.nn.functional.avg_pool2d(images[:1], 2)

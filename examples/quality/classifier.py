@@ -1,11 +1,10 @@
-"""The classifier that reads the attributes of a scene from its picture.
+"""The classifier that reads the attributes of lanterns from a picture.
 
-`examples/make_bundled_model/train.py` trains it.
+`docs/training.md` names the program that trained it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -16,6 +15,8 @@ from lantern_demo.models import bundled
 from lantern_demo.scenes import ATTRIBUTES
 
 SIZE = 128  # pixels a side
+# The classes of each attribute. `examples/quality/judge.py` names things.
+READ = {name: classes for name, classes in ATTRIBUTES.items() if name != "thing"}
 
 
 def reduced(images: Tensor) -> Tensor:
@@ -29,10 +30,7 @@ class AttributeClassifier(nn.Module):
     Pictures larger than SIZE pixels are reduced to that by area averaging.
     """
 
-    def __init__(
-        self, attributes: Mapping[str, Sequence[str]] = ATTRIBUTES, width: int = 32
-    ) -> None:
-        """attributes: the classes of each attribute."""
+    def __init__(self, width: int = 32) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         channels = 3
@@ -48,7 +46,7 @@ class AttributeClassifier(nn.Module):
         self.body = nn.Sequential(*layers)
         self.mix = nn.Sequential(nn.Linear(channels * 16, 256), nn.ReLU())
         self.heads = nn.ModuleDict(
-            {name: nn.Linear(256, len(classes)) for name, classes in attributes.items()}
+            {name: nn.Linear(256, len(classes)) for name, classes in READ.items()}
         )
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from examples.make_bundled_model.scenes import Renderer
 from examples.quality import tokens
-from examples.quality.classifier import AttributeClassifier
+from examples.quality.classifier import READ, AttributeClassifier
 from examples.quality.drawing import Record
 from examples.quality.intervals import LEVEL, compared, wilson
 from examples.quality.points import FLOOR, Point
@@ -26,7 +26,6 @@ from examples.quality.scenes import ALL, SceneSet, draw_truth, drawn, read, true
 from lantern_demo.bench.summary import summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.scenes import ATTRIBUTES
 
 Records = dict[str, list[Record]]  # by point, its pictures
 Row = dict[str, Any]
@@ -141,7 +140,7 @@ def right_of(found: Readings) -> dict[str, Any]:
     interval.
     """
     told = {}
-    for name in (*ATTRIBUTES, ALL):
+    for name in (*READ, ALL):
         values = found[name]
         right, of = int(values.sum()), len(values)
         told[name] = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from examples.quality.classifier import READ
 from examples.quality.front import MEASURES
 from examples.quality.scenes import ALL
 from lantern_demo.bench.report import number, table
-from lantern_demo.scenes import ATTRIBUTES
 
 Report = dict[str, Any]
 Row = dict[str, Any]
@@ -75,10 +75,8 @@ def _attributes(report: Report) -> str:
         for row in (report["floor"], *report["rows"])
         if row.get("group", "main") == "main"
     ]
-    lines = [
-        [title, *(_share(right[name]) for name in (*ATTRIBUTES, ALL))] for title, right in told
-    ]
-    return table(["", *ATTRIBUTES, "all of them"], lines)
+    lines = [[title, *(_share(right[name]) for name in (*READ, ALL))] for title, right in told]
+    return table(["", *READ, "all of them"], lines)
 
 
 def _share(told: dict[str, Any]) -> str:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from examples.make_bundled_model.scenes import HELD_OUT, Renderer, Scenes, sample
-from examples.quality.classifier import AttributeClassifier
+from examples.quality.classifier import READ, AttributeClassifier
 from lantern_demo.models.bundled import Networks
-from lantern_demo.scenes import ATTRIBUTES, full_caption
+from lantern_demo.scenes import full_caption
 
 OFFSET = 1_000_000  # from HELD_OUT: scenes that no other validation uses
 POOL = 4096  # number of captions
@@ -60,7 +60,7 @@ class SceneSet:
 
 def truth(pictures: int) -> SceneSet:
     """Sample held-out captions of lanterns for `pictures` pictures, with SEEDS true scenes of each
-    that differ in all but the attributes. `examples/quality/shape.py` measures other things.
+    that differ in all but the attributes. `examples/quality/things.py` measures things.
 
     A smaller set has the first captions of a larger one. Two captions may be equal. Raise
     ValueError for more than POOL captions.
@@ -69,9 +69,8 @@ def truth(pictures: int) -> SceneSet:
         raise ValueError(
             f"--pictures and --sweep-pictures must be at most {SEEDS * POOL}, got {pictures}"
         )
-    scenes = sample(3 * POOL, HELD_OUT + OFFSET)
-    lanterns = (scenes.thing == 0).nonzero()[:POOL, 0]
-    asked = scenes.rows(lanterns[: pictures // SEEDS]).attributes()
+    lanterns = sample(POOL, HELD_OUT + OFFSET, lanterns=1.0)
+    asked = lanterns.rows(slice(pictures // SEEDS)).attributes()
     wanted = {name: values.repeat_interleave(SEEDS) for name, values in asked.items()}
     return SceneSet(sample(pictures, HELD_OUT + OFFSET + 1, wanted=wanted))
 
@@ -110,10 +109,10 @@ Right = dict[str, NDArray[numpy.bool_]]
 @torch.inference_mode()
 def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]) -> Right:
     """Compare a classifier's readings of images [B, 3, H, W] in [0, 1] with the wanted class index
-    [B] of each attribute. Of things the wanted colour and shape are the empty ones.
+    [B] of each attribute that it reads.
     """
     device = classifier.mix[0].weight.device
     parts = [classifier.read(part.to(device)) for part in images.split(BATCH)]
-    found = {name: torch.cat([part[name] for part in parts]) for name in ATTRIBUTES}
-    right = {name: (found[name] == torch.as_tensor(wanted[name])).numpy() for name in ATTRIBUTES}
+    found = {name: torch.cat([part[name] for part in parts]) for name in READ}
+    right = {name: (found[name] == torch.as_tensor(wanted[name])).numpy() for name in READ}
     return {**right, ALL: numpy.logical_and.reduce(list(right.values()))}

@@ -28,9 +28,9 @@ INTRODUCTION = (
 # Prompts and seeds of the recorded runs.
 EXAMPLES = (
     (USUAL, DEFAULT_SEED),
-    ("one cat on a plain at dusk", 1),
+    ("a cat", 1),
     ("two blue box lanterns above still water at dawn", 11),
-    ("one penguin on a lake at dusk", 2),
+    ("a penguin on a lake at dusk", 2),
 )
 
 PROMPT_LABEL = "Prompt"
