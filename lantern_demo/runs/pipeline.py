@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import threading
 import unicodedata
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Hashable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple, NoReturn
@@ -280,8 +280,11 @@ class Pipeline:
             if len(left) == 1:
                 yield from race({left[0]: run(left[0], "alone")}, limit)
                 return
-            configs = (self.config(METHODS[name], request.settings[name]) for name in left)
-            keys = [key_of(self.target, self.drafter, config) for config in configs]
+            keys = list[Hashable]()
+            for name in left:
+                with suppress(Exception):  # its run reports it
+                    config = self.config(METHODS[name], request.settings[name])
+                    keys.append(key_of(self.target, self.drafter, config))
             kept = self._runners.fitting(keys)
             why = no_room_to_race(self.info, self.device, self.dtype, len(left), kept) or ""
             if not why:
