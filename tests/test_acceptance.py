@@ -1,9 +1,14 @@
-"""Acceptance rules against the plain reference, one token at a time, also at every edge."""
+"""Acceptance rules and the walk over a tree against the plain reference, one token at a time, also
+at every edge.
+"""
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
+from runs import walked
 from tables import (
     decide,
     decide_greedy,
@@ -16,6 +21,8 @@ from torch import Tensor
 
 from lantern_demo.decoding import reference
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
+from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.trees import Draft, Tree, static_tree, whole_tree
 from lantern_demo.models.tokenizer import neighbour_table as measured_neighbours
 
 
@@ -165,3 +172,67 @@ def test_a_codebook_with_equal_vectors() -> None:
         sorted(row) == [i for i in range(6) if i != token]
         for token, row in enumerate(same.tolist())
     )
+
+
+# -- the walk
+
+
+def grown(seed: int) -> Tree:
+    """A random tree: up to three children a node, and three levels."""
+    numbers = random.Random(seed)
+    paths = [(choice,) for choice in range(numbers.randint(1, 3))]
+    for path in paths:  # also those that it adds
+        if len(path) < 3:
+            paths += [(*path, choice) for choice in range(numbers.randint(0, 3))]
+    return static_tree(paths)
+
+
+def walk(
+    near: reference.Near, draft: Draft, p: list[list[float]], u: list[list[float]]
+) -> tuple[list[int], list[str]]:
+    """The tokens that a walk commits by the reference, and their kinds. A node has a uniform for
+    each child, and one for the token after it.
+    """
+    tree, tokens, node = draft.tree, draft.tokens.tolist(), 0
+    found: list[int] = []
+    kinds: list[str] = []
+    while True:
+        children = [child for child in tree.children[node].tolist() if child >= 0]
+        drafts = [tokens[child] for child in children]
+        q = None if draft.q is None else draft.q[tree.rows[node]].tolist()
+        rank, left, rest = reference.relaxed(p[node], drafts, q, u[node], near)
+        if rank is None:
+            return [*found, reference.vanilla(left, u[node][-1])], [*kinds, "target"]
+        x = drafts[rank]
+        exact = u[node][rank] * (rest[x] if rest else 1.0) < left[x]
+        kinds.append("exact" if exact else "relaxed")
+        found.append(x)
+        node = children[rank]
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
+@pytest.mark.parametrize("rule", [Rule(), RULES[0], RULES[2]], ids=str)
+def test_a_walk_is_the_references(rule: Rule, sampled: bool) -> None:
+    """Of static trees with drawn drafts, and of trees in which each node may have children."""
+    generator, neighbours = torch.Generator().manual_seed(0), neighbour_table(VOCAB)
+    seen = set()
+    for seed in range(300):
+        tree = grown(seed)
+        if not sampled:
+            nodes = torch.arange(tree.size)
+            shape = tree.depth, tree.width
+            tree = whole_tree(tree.parents, tree.depths, nodes, nodes >= 0, *shape)
+        logits = 1.5 * torch.randn(tree.size, VOCAB, generator=generator)
+        q = random_probs(len(tree.inner), VOCAB, seed)
+        heights = torch.rand(len(q) + tree.size, tree.width + 1, generator=generator).double()
+        drawn = draw_without_replacement(q, heights[: len(q), :-1])
+        children = tree.of_inner(tree.children)
+        drawn.masked_fill_(children < 0, -1)
+        tokens = torch.zeros(tree.size, dtype=torch.int64)
+        tokens[children[children >= 0]] = drawn[children >= 0]
+        draft, u = Draft(tree, tokens, drawn, q if sampled else None), heights[len(q) :]
+        step = walked(rule, draft, logits, Sampling(), neighbours, u)
+        wanted = walk(near_of(rule, neighbours), draft, logits.softmax(-1).tolist(), u.tolist())
+        assert (step.tokens, step.kinds) == wanted
+        seen |= {len(step.tokens), *step.kinds}
+    assert seen == {1, 2, 3, 4, "exact", "target"} | ({"relaxed"} if rule.relaxes else set())

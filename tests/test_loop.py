@@ -75,6 +75,15 @@ def test_events_add_up(method: str, scale: float) -> None:
         assert result.mean_accepted_length > (1.2 if METHODS[method].needs_drafter else 1.0)
 
 
+def test_a_path_counts_no_padding() -> None:
+    """Where only one token may be drawn, a dynamic tree is a chain and padding."""
+    steps, result = run("eagle2", sampling=Sampling(top_k=1))
+    assert max(result.accepted_lengths) > 2
+    for step in steps[1:]:
+        assert step.path == list(range(step.accepted_length))
+        assert step.parents == [0, *range(len(step.tree_tokens) - 1)]
+
+
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_ends_of_the_image(method: str, count: int) -> None:

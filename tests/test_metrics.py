@@ -51,7 +51,7 @@ def test_a_trees_drafts_are_all_its_nodes_but_the_root() -> None:
 
 @pytest.mark.parametrize("method", ["vanilla", "lantern++", "sjd"])
 def test_a_runs_metrics_agree_with_its_stats(pipe: Pipeline, method: str) -> None:
-    done = pipe.generate("a red lantern", method, seed=0, tree="small", lantern_k=10)
+    done = pipe.generate("a red lantern", method, seed=1, tree="small", lantern_k=10)
     entry = done.record["methods"][method]
     told = entry["speculative_decoding"]
     # each step commits its accepted drafts and a bonus token, the last one uncut

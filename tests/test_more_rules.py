@@ -160,9 +160,10 @@ def test_every_draft_has_the_chance_that_was_asked_for() -> None:
 
         expand = sync
 
-    logits = torch.randn(32, generator=torch.Generator().manual_seed(2))
+    logits = 2 * torch.randn(32, generator=torch.Generator().manual_seed(2))
     context = RunContext(Sampling(), torch.device("cpu"), 32, 18, lambda scored, _: scored + noise)
     chances = ((logits + noise[0]) / SHARPNESS).softmax(-1).sort(descending=True)
+    depths = []
     for chance in (0.05, 0.15, 0.3):
         policy, root = OptTree(chance), torch.zeros(1, dtype=torch.int64)
         propose = OptTreeProposer(policy, context).propose
@@ -174,6 +175,8 @@ def test_every_draft_has_the_chance_that_was_asked_for() -> None:
             ]
             level = draft.tokens[draft.tree.depths == depth]
             assert level.tolist() == chances.indices[: len(reached)].tolist()
+        depths.append(draft.tree.depth)
+    assert max(depths) > 2, "a chance is a product along the path"
 
 
 @pytest.mark.parametrize("chance", [0, 1, -0.1, float("nan")])

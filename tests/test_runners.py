@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -37,6 +38,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Lantern
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.step import Shape, Steps
+from lantern_demo.decoding.timing import Clock
 from lantern_demo.models.llamagen import Drafter
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -359,3 +361,26 @@ def test_memory_is_made_by_letting_idle_runners_go(
     )
     with pytest.raises(torch.OutOfMemoryError):
         list(model.run("lantern", runners=Runners()))
+
+
+def test_a_replays_seconds_are_split_as_its_events_tell() -> None:
+    """Those of a graph without events stay with verify, and nothing is split twice."""
+
+    class Event(float):
+        def elapsed_time(self, other: float) -> float:
+            return other - self
+
+    steps: Any = SimpleNamespace(results=torch.zeros(1))
+    steps.config = SimpleNamespace(torch_device=torch.device("cpu"))
+    runner = graphs.GraphRunner(steps)
+    runner.clock = Clock("cpu")
+    runner.clock.seconds["verify"] = 5.0
+    events: Any = [Event(at) for at in (0, 1, 3, 4)]
+    runner.graphs = {
+        Shape(64, 4, True): graphs._Captured(None, events, 4.0),
+        Shape(64, 4, False): graphs._Captured(None, [], 1.0),
+    }
+    for _ in range(2):
+        runner.close()
+        parts = [runner.clock.seconds[part] for part in ("draft", "verify", "commit")]
+        assert parts == [1.0, 3.0, 1.0]

@@ -10,13 +10,15 @@ import pytest
 import torch
 from runs import decode
 from small_models import PADDED, TEXT, condition_of, networks, settings
+from torch import Tensor
 
+from lantern_demo.decoding import drafting
 from lantern_demo.decoding.accept import Children, decide, decide_greedy
 from lantern_demo.decoding.drafting import StaticProposer
 from lantern_demo.decoding.rules import Lantern, Rule
-from lantern_demo.decoding.sampling import Sampling, guide, warp
+from lantern_demo.decoding.sampling import Sampling, draw_in_turn, guide, warp
 from lantern_demo.decoding.step import Steps
-from lantern_demo.decoding.verify import SharedNoiseVerifier
+from lantern_demo.decoding.verify import RejectionVerifier, SharedNoiseVerifier
 from lantern_demo.decoding.window import Window, WindowProposer
 from lantern_demo.models.anole import PaddedCache
 from lantern_demo.models.tokenizer import neighbour_table
@@ -52,6 +54,33 @@ def test_drafts_and_decisions_have_different_uniforms(monkeypatch: pytest.Monkey
     steps, _, _, uniforms, _ = begun[0]
     rows = {tuple(row[steps.verifier.draws :].tolist()) for row in uniforms}
     assert calls and {tuple(call[-1].tolist()) for call in calls} <= rows
+
+
+def test_every_token_is_drawn_with_a_uniform_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = spied(monkeypatch, RejectionVerifier, "sample")
+    run("vanilla")
+    assert len({float(uniforms[0]) for *_, uniforms in drawn}) == len(drawn) == 8
+
+
+def test_every_draft_is_drawn_with_a_uniform_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[float] = []
+
+    def noted(q: Tensor, u: Tensor) -> Tensor:
+        used.extend(u.flatten().tolist())
+        return draw_in_turn(q, u)
+
+    monkeypatch.setattr(drafting, "draw_in_turn", noted)
+    run("lantern++")
+    assert len(set(used)) == len(used) > 20
+
+
+def test_a_draw_that_is_no_node_is_no_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All nodes of a level are drawn from as often as its widest one."""
+    judged = spied(monkeypatch, RejectionVerifier, "verify")
+    run("lantern++")
+    for _, draft, *_ in judged:
+        assert not (draft.drawn >= 0)[draft.tree.of_inner(draft.tree.children) < 0].any()
+    assert any((draft.tree.children < 0).any() for _, draft, *_ in judged)
 
 
 def test_a_draft_has_the_noise_of_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

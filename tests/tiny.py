@@ -67,8 +67,8 @@ def write_tiny_model(
 ) -> Path:
     """Write a model of grid x grid tokens to `folder` and return it, always with the same weights;
     with a `scale` above 1 it has a picture decoder, whose pictures are so many times as wide as the
-    tokenizer's. `text` has the width and the layers of the text encoder; its positions are `prefix`,
-    and `layers` are the target's.
+    tokenizer's. `text` has the width and the layers of the text encoder, `prefix` its positions.
+    `layers` are the target's.
     """
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())

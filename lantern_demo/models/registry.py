@@ -269,7 +269,7 @@ _ROWS = (
         description=(
             "A small model of the LlamaGen family that ships with this code. It draws one to four "
             "paper lanterns, in six colours and three kinds, or one of fifty everyday things, such "
-            "as a cat, a car or a guitar, on a lake, in hills or on a plain, at dusk, night or dawn."
+            "as a cat, a car or a guitar, on a lake, hills or a plain, at dusk, night or dawn."
         ),
         folder=BUNDLED / "lantern-scenes",
         image_size=256,
@@ -282,7 +282,7 @@ _ROWS = (
             "lantern_k": 100,
             "lantern_delta": 0.2,
             "lanternpp_k": 10,
-            "lanternpp_lambda": 4.0,
+            "lanternpp_lambda": 3.0,
         },
     ),
     _text_to_image(
