@@ -197,8 +197,8 @@ def test_a_call_that_is_left_closes_its_run(
     """Also while something still names the run, as Python 3.12 does for longer than others."""
     made, runs = api.answers, []
 
-    def noted(*arguments: Any) -> Any:
-        runs.append(made(*arguments))
+    def noted(*arguments: Any, **named: Any) -> Any:
+        runs.append(made(*arguments, **named))
         return runs[-1]
 
     monkeypatch.setattr(api, "answers", noted)
