@@ -8,6 +8,7 @@ import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
+from warnings import catch_warnings
 
 from lantern_demo.version import __version__ as __version__
 
@@ -43,4 +44,10 @@ def __getattr__(name: str) -> object:
     # models' libraries.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    # PyTorch's compiler, which transformers imports, leaves a filter of warnings and a variable.
+    with catch_warnings():
+        before = set(os.environ)
+        found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        for variable in set(os.environ) - before:
+            del os.environ[variable]
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,10 +33,17 @@ ARTICLE = "a"  # a number in captions, but mostly not in other sentences
 # replaces words that have been read, so that the words around them do not become neighbours
 GAP = "|"
 FOLLOW_NOUN = ("place", "time", "moon")
-# words for more than MOST_LANTERNS
-MANY = "five six seven eight nine ten eleven twelve twenty dozen hundred thousand many"
+# numbers in words that no caption has; those of MANY are more than MOST_LANTERNS
+NUMBERS = {"couple": 2, "pair": 2, "both": 2, "twin": 2, "trio": 3, "few": 3}
+TIMES = "dozen hundred thousand million"  # which also follow another number
+MANY = "five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
+MANY += " eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
+MANY += f" dozens hundreds thousands many lots countless {TIMES}"
+NONE = "no not without zero 0 minus except"  # words that deny what follows them
+GLUED = re.compile(r"%20|[_+]")  # which programs write for a blank
 
 AT_MOST = f"This model draws at most {WORDINGS['count'][-1][0]} lanterns."
+NOT_LEFT_OUT = "This model cannot leave a thing out."
 ONE_KIND = "This model draws one kind of thing in a picture."
 ONE_THING = "This model draws one of a thing, without a colour or kind."
 
@@ -114,11 +122,12 @@ class NotDrawn(ValueError):
 class Reading:
     """The requests of a prompt: a phrase for each part that it has, and the kinds of its things.
 
-    The first thing counts.
+    The first thing counts. `denies`: whether the prompt also says what it does not want.
     """
 
     said: Mapping[str, str]
     kinds: frozenset[int]
+    denies: bool
 
     @property
     def lanterns(self) -> bool:
@@ -190,7 +199,8 @@ class Phrasebook:
             if one:
                 said.setdefault(NUMBER, SINGULAR[0])
         ordered = {part: said[part] for part in WORDINGS if part in said}
-        return Reading(ordered, frozenset(kind for kind, *_ in named))
+        denies = not set(NONE.split()).isdisjoint(text.split())
+        return Reading(ordered, frozenset(kind for kind, *_ in named), denies)
 
     def unread(self, words: Iterable[str]) -> list[str]:
         """Return those of some words that are part of no phrase and name no thing."""
@@ -205,11 +215,12 @@ class Phrasebook:
         but its caption has the plainest wording. Raises NotDrawn for a prompt that names nothing
         of both.
         """
-        reading = self.read(prompt)
+        reading, prompt = self.read(prompt), unglued(visible(prompt))
         if THING not in reading.said:
             offers = self._offers(prompt, reading.said)
             raise NotDrawn(offers, len(self.parts[THING]) - len(offers))
-        why = [ONE_KIND] if len(reading.kinds) > 1 else []
+        why = [NOT_LEFT_OUT] if reading.denies else []
+        why += [ONE_KIND] if len(reading.kinds) > 1 else []
         said, many = reading.said, _number(prompt)
         if not reading.lanterns:
             if many > 1 or said.get(NUMBER) not in SINGULAR or said.keys() & set(OF_LANTERNS):
@@ -218,7 +229,7 @@ class Phrasebook:
         if not why and said.keys() >= set(NEEDED) and self._known((said[PLACE],)):
             return Completed(prompt)
         said = {**{part: self.usual[part] for part in NEEDED}, **said}
-        if NUMBER not in reading.said and many:
+        if many and (NUMBER not in reading.said or set(TIMES.split()) & set(_words(prompt))):
             said[NUMBER] = self.parts[NUMBER][:many][:MOST_LANTERNS][-1][0]
             why += [AT_MOST] if many > MOST_LANTERNS else []
         return Completed(self._lanterns(said), " ".join(why) or None)
@@ -258,16 +269,27 @@ class Phrasebook:
         return dict(list(offers.items())[:MOST_OFFERS])
 
 
+def visible(prompt: str) -> str:
+    """Return a prompt without the characters that nobody sees, such as a blank of no width."""
+    return "".join(letter for letter in prompt if unicodedata.category(letter) != "Cf")
+
+
+def unglued(prompt: str) -> str:
+    """Return a prompt with blanks where another program wrote signs for them."""
+    return GLUED.sub(" ", prompt)
+
+
 def _words(prompt: str) -> list[str]:
-    plain = unicodedata.normalize("NFKC", prompt).lower()
+    plain = unicodedata.normalize("NFKC", unglued(visible(prompt))).lower()
     return [word for word, _ in Whitespace().pre_tokenize_str(plain)]
 
 
 def _number(prompt: str) -> int:
     """Return the number in a prompt that is no phrase of captions; 0 for none."""
     words = _words(prompt)
-    more = 0 if set(MANY.split()).isdisjoint(words) else MOST_LANTERNS + 1
-    return next((int(word[:9]) for word in words if word.isdecimal()), more)
+    many = dict.fromkeys(MANY.split(), MOST_LANTERNS + 1)
+    found = [int(word[:9]) if word.isdecimal() else (NUMBERS | many).get(word, 0) for word in words]
+    return next(filter(None, found), 0)
 
 
 def _class_of(part: str, said: Mapping[str, str]) -> int | None:

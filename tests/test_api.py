@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import runpy
 import shutil
 import sys
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,9 @@ from PIL import Image
 from tiny import ran
 
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.runs.result import image_hash
+from lantern_demo.prompt_words import USUAL
+from lantern_demo.runs.race import Request
+from lantern_demo.runs.result import Result, image_hash
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
@@ -152,6 +156,16 @@ def test_a_prompt_is_enough(client: Client) -> None:
     assert numbers["steps"] * numbers["mean_accepted_length"] == pytest.approx(255)
 
 
+def test_gradios_ready_code_draws_the_example(client: Client) -> None:
+    """*Use via API* shows every parameter with its default."""
+    endpoints = client.view_api(return_format="dict")["named_endpoints"]
+    for name in ("/draw", "/compare"):
+        prompt = endpoints[name]["parameters"][0]
+        assert (prompt["parameter_name"], prompt["parameter_default"]) == ("prompt", USUAL)
+    assert client.predict(USUAL, "vanilla", None, None, api_name="/draw")[1]["warning"] is None
+    assert client.predict(methods=["vanilla"], api_name="/compare")[1]["prompt"] == USUAL
+
+
 def test_a_brief_record_has_the_numbers_alone(client: Client) -> None:
     pictures, record = client.predict(
         "a red lantern", methods=["sjd"], details=False, api_name="/compare"
@@ -187,6 +201,37 @@ def test_a_race_is_repeated_as_long_as_a_call_may_last(
     monkeypatch.setattr("lantern_demo.ui.api.perf_counter", iter((0.0, 3500.0, 3700.0)).__next__)
     *_, (_, record) = answers(tiny_service, "a red lantern", ["vanilla"], repeats=3)
     assert len(record["repeats"]["vanilla"]["decode_seconds"]) == 2
+
+
+def test_on_a_space_a_race_is_repeated_less_often(
+    tiny_service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others wait there."""
+    monkeypatch.setenv("SPACE_ID", "a/b")
+    with pytest.raises(gr.Error, match="repeats must be a whole number between 1 and 5, got 6"):
+        next(answers(tiny_service, "a red lantern", ["vanilla"], repeats=6))
+
+
+def test_of_races_that_are_repeated_one_is_kept(
+    tiny_service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pictures and steps, and of the others the seconds."""
+    seen: list[weakref.ref[Result]] = []
+    frames = Service.frames
+
+    def noted(self: Service, request: Request) -> Iterator[Any]:
+        for item in frames(self, request):
+            if isinstance(item, Result):
+                seen.append(weakref.ref(item))
+            yield item
+
+    monkeypatch.setattr(Service, "frames", noted)
+    for _, record in answers(tiny_service, "a red lantern", ["sjd"], repeats=5):
+        if "repeats" in record:  # the last answer
+            gc.collect()
+            alive = sum(one() is not None for one in seen)
+            assert len(record["repeats"]["sjd"]["decode_seconds"]) == len(seen) == 5
+    assert alive <= 2, "the first and the last one"
 
 
 def test_settings_come_in_one_object(client: Client) -> None:

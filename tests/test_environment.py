@@ -154,3 +154,11 @@ def test_a_user_without_a_home_and_a_name(monkeypatch: pytest.MonkeyPatch) -> No
         Path.home()
     environment.prepare(None)
     assert Path.home() == Path(os.environ["GRADIO_TEMP_DIR"])
+
+
+@pytest.mark.parametrize("program", [["app.py"], ["-m", "lantern_demo.bench", "speed"]])
+def test_python_without_docstrings_is_refused_in_one_sentence(program: list[str]) -> None:
+    """Transformers reads them while it is imported, and says so in many lines of its own."""
+    done = ran(sys.executable, "-OO", *program, cwd=APP.parent)
+    (told,) = done.stderr.strip().splitlines()
+    assert done.returncode == 2 and told.endswith("start without -OO")

@@ -139,7 +139,7 @@ def test_with_shared_noise_a_verdict_is_what_was_compared(
     [
         ("eagle1", {}),
         ("eagle2", {}),
-        ("eagle2", {"draft_nodes": 20, "draft_depth": 3}),
+        ("eagle2", {"draft_top_k": 4, "draft_depth": 3, "draft_nodes": 20}),
         ("sjd", {}),
     ],
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import app
 import httpx
@@ -211,6 +213,10 @@ def test_a_home_folder_is_found(
             load(TEXT_ID, device="cpu", folder=name)
 
 
+async def last(answers: AsyncIterator[Any]) -> Any:
+    return [answer async for answer in answers][-1]
+
+
 def test_a_model_without_its_drafter_says_so(
     text_model: Path,
     tmp_path: Path,
@@ -227,7 +233,7 @@ def test_a_model_without_its_drafter_says_so(
         health = httpx.get(f"{url}healthz").json()
         offer = Client(url, verbose=False).predict(api_name="/model")
         events = {event.name: event.fn for event in page.fns.values()}
-        shown = list(events["arrive"]())[-1]
+        shown = asyncio.run(last(events["arrive"]()))
         assert events["first"]("navigate", SimpleNamespace(query_params={}))
     warning = health["warning"]
     reason = f"the folder pretrained_models holds no drafter of {TEXT_ID}: none of drafter/"

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+import gradio as gr
 import pytest
 from tiny import page_of
 
+from examples.more_rules import MORE
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import MOST_OFFERS, USUAL, completed
+from lantern_demo.runs.load import info_of
+from lantern_demo.runs.race import Request
 from lantern_demo.scenes import THINGS, worded
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
-from lantern_demo.ui import texts
+from lantern_demo.ui import limits, link, texts
 from lantern_demo.ui.ask import (
     LISTED,
     TYPE,
@@ -29,17 +34,18 @@ from lantern_demo.ui.ask import (
     surprised,
 )
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
-from lantern_demo.ui.components import Updates, Widgets
-from lantern_demo.ui.form import FIELDS, OTHERS, Form, choose, preset
-from lantern_demo.ui.link import query
+from lantern_demo.ui.components import Updates, Widgets, hand_out, record_file, sheet_file
+from lantern_demo.ui.form import FIELDS, OTHERS, Form, add_numbers, choose, preset
+from lantern_demo.ui.link import query, query_of
 from lantern_demo.ui.page import _top
 from lantern_demo.ui.recorded import Recorded, recorded_runs
-from lantern_demo.ui.restore import RELOAD, from_link, show_first, show_run
+from lantern_demo.ui.restore import BACK, RELOAD, Visits, from_link, show_first, show_run
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 
 INFO = REGISTRY["lantern-scenes"]
 PLACES = ("tree/main", "blob/main/README.md")
+TYPICAL = next(method for method in MORE if method.id == "typical")
 
 
 @pytest.fixture(scope="module")
@@ -235,10 +241,11 @@ class Visitor:
         self.seed = updates.get(self.w.seed, self.seed)
         self.result = updates.get(self.w.result, self.result)
 
-    def presses(self, prompt: str, k: int) -> Iterator[Updates]:
-        """Press Draw with a typed prompt and vanilla alone."""
-        form, settings = self.form, Settings(lantern_k=k).as_dict()
-        given = {form.methods: ["vanilla"], form.seed: self.seed, form.sentence.prompt: prompt}
+    def presses(self, prompt: str, k: int, *methods: str, **fields: Any) -> Iterator[Updates]:
+        """Press Draw with a typed prompt, some methods, and what else some fields have."""
+        form, settings = self.form, Settings(lantern_k=k).as_dict() | fields
+        seed = fields.get("seed", self.seed)
+        given = {form.methods: methods, form.seed: seed, form.sentence.prompt: prompt}
         given |= {knob: settings[name] for name, knob in form.knobs.items()}
         given |= {
             form.others: {name: settings[name] for name in OTHERS},
@@ -247,11 +254,17 @@ class Visitor:
         given |= says(form, typing=True)
         return draw(self.service, self.w, self.w.status, form, given)
 
-    def draws(self, prompt: str = "two red lanterns", k: int = 10) -> tuple[int, str]:
+    def draws(
+        self,
+        prompt: str = "two red lanterns",
+        k: int = 10,
+        also: str = "vanilla",
+        visited: list[Recorded] | None = None,
+    ) -> tuple[int, str]:
         """The seed of the run, and all that the status said."""
-        answers = list(self.presses(prompt, k))
+        answers = list(self.presses(prompt, k, "vanilla", also))
         (shown,) = [answer[self.w.shown] for answer in answers if self.w.shown in answer]
-        self.fills(settle(self.service, self.w, shown, []))
+        self.fills(settle(self.service, self.w, shown, [] if visited is None else visited))
         assert shown.record["settings"]["seed"] == self.seed == shown.request.seed
         return self.seed, " ".join(str(answer.get(self.w.status)) for answer in answers)
 
@@ -291,7 +304,7 @@ def test_a_recording_is_drawn_with_its_seed_and_a_run_of_this_visit_with_a_new_o
 ) -> None:
     service, w, form = visitor.service, visitor.w, visitor.form
     prompt, seed = texts.EXAMPLES[0]
-    visitor.fills(show_first(service, w))
+    visitor.fills(show_first(w))
     visitor.seed = seed
     assert visitor.draws(prompt)[0] == seed
     drawn = visitor.result
@@ -301,6 +314,41 @@ def test_a_recording_is_drawn_with_its_seed_and_a_run_of_this_visit_with_a_new_o
     assert visitor.seed == seed and visitor.draws(prompt)[0] == 1000
 
 
+def test_a_method_that_is_registered_after_the_page_was_imported(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It draws. No setting makes its rule exact, so that it is offered no exact twin."""
+    monkeypatch.setitem(METHODS, TYPICAL.id, TYPICAL)
+    visitor.draws(also=TYPICAL.id)
+    assert visitor.result.record is not None
+    assert visitor.result.record["order"] == ["vanilla", TYPICAL.id]
+    with gr.Blocks():
+        offered = add_numbers().twin_of.choices
+    assert [method for _, method in offered] == ["lantern", "lantern++"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("seed", 1.5, "Seed must be a whole number between 0 and 2147483647, got 1.5"),
+        ("lantern_k", 2.5, "LANTERN k must be a whole number between 0 and 1000, got 2.5"),
+        ("lantern_k", None, "LANTERN k must be a whole number between 0 and 1000, got nothing."),
+        ("tree", None, "Draft tree must be one of default, small, "),
+    ],
+)
+def test_a_number_that_is_not_whole_and_an_empty_field_are_refused(
+    visitor: Visitor, field: str, value: Any, told: str
+) -> None:
+    """Nothing else is drawn instead. An empty seed is a new one."""
+    form, w = visitor.form, visitor.w
+    box = form.seed if field == "seed" else form.knobs[field]
+    typed = box.preprocess(value) if isinstance(box, gr.Number) else value
+    *_, refused = visitor.presses("a lantern", 10, "vanilla", **{field: typed})
+    assert told in refused[w.status]
+    visitor.seed = None
+    assert visitor.draws()[0] == 1000
+
+
 def test_a_refused_prompt_is_no_run_and_has_a_way_out(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,7 +356,7 @@ def test_a_refused_prompt_is_no_run_and_has_a_way_out(
     w = visitor.w
     monkeypatch.setattr(visitor.service, "info", INFO)
     monkeypatch.setattr(visitor.service.wait(), "info", INFO)
-    begun, _, offers, refused = visitor.presses("a zebra", 10)
+    begun, _, offers, refused = visitor.presses("a zebra", 10, "vanilla")
     assert begun[w.waits] is False and texts.NOT_DRAWN in refused[w.status]
     named = re.findall('title="([^"]+)">([^<]+)<', offers[w.offers])
     assert named[0] == ("a horse", "a horse") and 5 < len(named) <= MOST_OFFERS
@@ -323,20 +371,103 @@ def test_a_link_is_drawn_and_a_reload_is_not(demo: tuple[Service, Widgets, Form]
     asked = {"prompt": "two blue lanterns", "seed": "9", "top_p": "0.5"}
     for came_by, go, words in (
         ("navigate", "draw", texts.READY_LINK),
+        (BACK, "draw", texts.READY_LINK),
         (RELOAD, "", texts.RELOADED),
     ):
-        found = from_link(service, w, form, asked, came_by) or {}
+        found = from_link(service, w, form, asked, came_by, []) or {}
         assert (found[w.go], found[form.seed]) == (go, 9) and words in found[w.status]
         assert found[form.others]["top_p"] == 0.5
-        assert (w.stage in found) == bool(go), "the example stays unless something is drawn"
-    assert from_link(service, w, form, {"utm_source": "x"}, "navigate") is None
+        assert texts.NOT_DRAWN_YET in found[w.stage], "an example would look like the answer"
+    assert from_link(service, w, form, {"utm_source": "x"}, "navigate", []) is None
+
+
+@pytest.mark.parametrize("came_by", [RELOAD, BACK])
+def test_a_run_of_this_visit_comes_back(visitor: Visitor, came_by: str) -> None:
+    """With its own link, and with the one that it began with. Elsewhere the link draws."""
+    service, w, form = visitor.service, visitor.w, visitor.form
+    visited: list[Recorded] = []
+    visitor.draws(visited=visited)
+    record, preset = visitor.result.record, Settings(**service.info.preset)
+    assert record is not None and visitor.result.request is not None
+    for address in (query(record, preset), query_of(visitor.result.request, preset)):
+        asked = dict(parse_qsl(address[1:]))
+        found = from_link(service, w, form, asked, came_by, visited) or {}
+        assert found[w.result].record is record and w.go not in found
+        assert texts.SOURCES["kept"].split(" {")[0] in found[w.status]
+        drawn = from_link(service, w, form, asked, "navigate", visited) or {}
+        assert drawn[w.go] == "draw"
+
+
+def test_a_run_that_was_left_is_not_answered_by_a_recording_of_its_prompt(
+    demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recording's own link, which has its draft trees, still shows it."""
+    service, w, form = demo
+    monkeypatch.setattr(service, "info", INFO)
+    record, preset = recorded_runs()[0].record, Settings(**INFO.preset)
+    request = Request(INFO.id, record["prompt"], dict.fromkeys(record["order"], preset))
+    request = request.with_seed(record["settings"]["seed"])
+    addresses = query_of(request, preset), query(record, preset)
+    begun, own = (dict(parse_qsl(address[1:])) for address in addresses)
+    sent = from_link(service, w, form, begun, "navigate", []) or {}
+    assert sent[w.result].record == record, "to others it is the recording"
+    for came_by, go in ((RELOAD, ""), (BACK, "draw")):
+        found = from_link(service, w, form, begun, came_by, []) or {}
+        assert found[w.go] == go and texts.NOT_DRAWN_YET in found[w.stage]
+        found = from_link(service, w, form, own, came_by, []) or {}
+        assert found[w.result].record == record
+
+
+def test_a_tab_has_its_runs_until_many_others_came() -> None:
+    visits, run = Visits(), Recorded({}, {})
+    visits.of("mine").append(run)
+    for number in range(limits.SESSIONS - 1):
+        visits.of(f"{number}")
+    assert visits.of("mine") == [run]
+    for number in range(limits.SESSIONS):
+        visits.of(f"{number}")
+    assert visits.of("mine") == visits.of("") == visits.of("x" * 65) == []
+
+
+def test_a_link_of_a_folder_that_is_still_loaded_has_lanes_of_its_grid(
+    demo: tuple[Service, Widgets, Form], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lanes of no pieces would be done at once."""
+    service, w, form = demo
+    monkeypatch.setattr(service, "info", info_of(folder))
+    found = from_link(service, w, form, {"prompt": "two blue lanterns"}, "navigate", []) or {}
+    stage = json.loads(found[w.stage])
+    assert stage["grid"] == 4 and {lane["total"] for lane in stage["lanes"]} == {16}
+
+
+def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by a visit, nor by the end of a run."""
+    service, w, form = visitor.service, visitor.w, visitor.form
+    written: list[str] = []
+
+    def noted(path: Path, data: bytes) -> str:
+        written.append(path.name)
+        path.write_bytes(data)
+        return str(path)
+
+    monkeypatch.setattr("lantern_demo.ui.files.write", noted)
+    visitor.fills(show_first(w))
+    visitor.fills(show_run(service, w, form, Shown(), [], 1))
+    visitor.draws()
+    assert written == ["vanilla.png"], "which its lane offers"
+    for write, name in ((record_file, "run.json"), (sheet_file, "pictures.png")):
+        found = hand_out(w, write, visitor.result)
+        assert Path(found[w.file]).name == f"lantern-demo-{name}" == written[-1]
+    assert hand_out(w, sheet_file, Shown()) == {w.file: None}
 
 
 def test_a_link_to_what_is_not_drawn_shows_the_example_beside_the_refusal(
     demo: tuple[Service, Widgets, Form],
 ) -> None:
     service, w, form = demo
-    updates = from_link(service, w, form, {"prompt": "pizza"}, "navigate")
+    updates = from_link(service, w, form, {"prompt": "pizza"}, "navigate", [])
     assert updates is not None and w.stage not in updates, "the example stays on the stage"
     assert updates[w.go] == "draw" and updates[w.result].record is not None
 
@@ -350,14 +481,25 @@ def test_a_bad_link_shows_the_recording_and_a_sentence(
     """And fills in what else it has."""
     service, w, form = demo
     evil = "[Log in](https://example.org)"
-    found = from_link(service, w, form, {"tree": evil}, "navigate") or {}
+    found = from_link(service, w, form, {"tree": evil}, "navigate", []) or {}
     assert "Draft tree must be one of" in found[w.status] and w.go not in found
-    found = from_link(service, w, form, LINK, "navigate") or {}
+    found = from_link(service, w, form, LINK, "navigate", []) or {}
     assert "Method must be one of" in found[w.status] and "foo" in found[w.status]
     assert found[form.sentence.prompt]["value"] == "a cat" and found[form.seed] == 9
     assert not found[w.go] and found[w.result].record is not None
-    gone = from_link(service, w, form, {"run": "3f2a"}, "navigate") or {}
+    gone = from_link(service, w, form, {"run": "3f2a"}, "navigate", []) or {}
     assert texts.OLD_LINK in gone[w.status] and gone[w.result].record is not None
+
+
+def test_names_that_no_link_has_are_not_read(
+    demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside timed runs they would take seconds: strangers may send thousands."""
+    read, reads = link.read, list[int]()
+    monkeypatch.setattr(link, "read", lambda *given: reads.append(1) or read(*given))
+    foreign = {f"utm_{number}": "x" for number in range(16_000)}
+    found = from_link(*demo, LINK | foreign, "navigate", []) or {}
+    assert "Method must be one of" in found[demo[1].status] and len(reads) <= len(link.KNOWN) + 2
 
 
 def test_a_recordings_link_shows_the_recording(
@@ -365,11 +507,11 @@ def test_a_recordings_link_shows_the_recording(
 ) -> None:
     service, w, form = demo
     record = recorded_runs()[1].record
-    link = query(record, Settings(**INFO.preset))
+    asked = dict(parse_qsl(query(record, Settings(**INFO.preset))[1:]))
     monkeypatch.setattr(service, "info", INFO)
-    found = from_link(service, w, form, dict(parse_qsl(link[1:])), "navigate") or {}
+    found = from_link(service, w, form, asked, "navigate", []) or {}
     assert found[w.result].record == record and w.go not in found
-    changed = from_link(service, w, form, dict(parse_qsl(link[1:])) | {"seed": "99"}, "navigate")
+    changed = from_link(service, w, form, asked | {"seed": "99"}, "navigate", [])
     assert changed is not None and changed[w.go] == "draw"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import io
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -15,11 +17,14 @@ from typing import Any, ClassVar
 import gradio as gr
 import httpx
 import pytest
-from gradio import utils
+from gradio import networking, utils
 from gradio_client import Client
+from PIL import Image
 from tiny import wait_for, waiting
 
 from lantern_demo.ui import gradio_patches as patches
+from lantern_demo.ui import texts
+from lantern_demo.ui.routes import PREVIEW
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +86,42 @@ def test_a_handler_that_is_left_is_closed(monkeypatch: pytest.MonkeyPatch) -> No
     assert inspect.getgeneratorstate(Noted.runs[0]) == inspect.GEN_CLOSED
     assert list(wrapped(5)) == [5, 6]
     assert utils.function_wrapper(lambda: 7, *context)() == 7
+
+
+def test_the_first_page_may_take_longer_than_gradio_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(_: str, timeout: float, **__: Any) -> httpx.Response:
+        if timeout < 10:
+            raise httpx.ReadTimeout("the model is being loaded")
+        return httpx.Response(200)
+
+    monkeypatch.setattr(httpx, "head", slow)
+    monkeypatch.setattr(networking, "url_ok", patches.URL_OK)
+    assert not networking.url_ok("http://127.0.0.1/"), "as without the patch"
+    patches.wait_for_first_page()
+    assert networking.url_ok("http://127.0.0.1/")
+    assert networking.url_ok is patches.URL_OK
+
+
+def test_a_link_has_the_previews_of_this_page(server: str) -> None:
+    """One set of tags, with whole addresses also behind a proxy."""
+    for headers, address in (
+        ({}, server),
+        (
+            {"x-forwarded-host": "demo.example", "x-forwarded-proto": "https"},
+            "https://demo.example/",
+        ),
+    ):
+        page = httpx.get(server, headers=headers).text
+        tags = re.findall(
+            r'<meta\s+(?:name|property)="((?:og|twitter):[^"]*)"\s+content="([^"]*)"', page
+        )
+        told = dict(tags)
+        assert len(told) == len(tags) and "Gradio" not in str(tags)
+        assert (told["og:title"], told["og:description"]) == (texts.TITLE, texts.PREVIEW)
+        assert (told["og:url"], told["og:image"]) == (address, f"{address}{PREVIEW}")
+    answer = httpx.get(f"{server}{PREVIEW}")
+    with Image.open(io.BytesIO(answer.content)) as picture:
+        assert picture.size == (1200, 630) and answer.headers["content-type"] == "image/png"
 
 
 def test_a_list_takes_a_late_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,9 @@ from tiny import program, wait_for, waiting
 
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import MethodFailed, Result
-from lantern_demo.ui import api, limits, log
+from lantern_demo.ui import api, limits, log, texts
 from lantern_demo.ui.frames import Frame
+from lantern_demo.ui.page import build, launch
 from lantern_demo.ui.service import Service, run_seconds
 from lantern_demo.version import __version__
 
@@ -172,6 +173,23 @@ def test_whoever_leaves_frees_the_device(
     assert drawn(url, CASE) == wanted
 
 
+@pytest.mark.slow
+def test_a_call_that_nobody_listens_to_is_stopped(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is listened to goes on."""
+    wanted = drawn(url, CASE)
+    monkeypatch.setattr(api, "UNHEARD_SECONDS", 0.5)
+    moments = steps_after(monkeypatch)
+    event = join(url, CASE).json()["event_id"]
+    wait_for(lambda: moments, "the run to begin")
+    wait_for(lambda: idle(url), "the device")
+    assert len(moments) < 200
+    with pytest.raises(AssertionError, match=texts.UNHEARD):
+        answer(url, event)
+    assert drawn(url, CASE) == wanted
+
+
 @pytest.mark.parametrize("endpoint", [api._draw, api._compare])
 def test_a_call_that_is_left_closes_its_run(
     endpoint: Any, tiny_service: Service, monkeypatch: pytest.MonkeyPatch
@@ -179,12 +197,12 @@ def test_a_call_that_is_left_closes_its_run(
     """Also while something still names the run, as Python 3.12 does for longer than others."""
     made, runs = api.answers, []
 
-    def noted(*arguments: Any) -> Any:
-        runs.append(made(*arguments))
+    def noted(*arguments: Any, **named: Any) -> Any:
+        runs.append(made(*arguments, **named))
         return runs[-1]
 
     monkeypatch.setattr(api, "answers", noted)
-    call = endpoint(tiny_service)("a red lantern")
+    call = endpoint(None, tiny_service)("a red lantern")
     next(call)
     assert tiny_service.busy
     call.close()
@@ -247,6 +265,44 @@ def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Service, "state", state)
         response = httpx.get(f"{url}/healthz")
         assert response.status_code == 503 and response.json()["status"] == state
+
+
+def test_colours_that_are_not_there_yet_are_no_colours_that_never_come(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert httpx.get(f"{url}/palettes/tiny").status_code == 200
+    assert httpx.get(f"{url}/palettes/other").status_code == 404
+    monkeypatch.setattr(Service, "state", "loading")
+    assert httpx.get(f"{url}/palettes/tiny").status_code == 503
+
+
+@pytest.mark.slow
+def test_visitors_who_wait_for_the_model_hold_up_nobody(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than Gradio has threads."""
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    loaded = threading.Event()
+
+    def held(*_: Any, **__: Any) -> Any:
+        loaded.wait(SECONDS)
+        raise ValueError("model is not for this test")
+
+    monkeypatch.setattr("lantern_demo.ui.service.load", held)
+    page = build(tiny_model, "cpu")
+    here = {"server_name": "127.0.0.1", "server_port": free_port(), "prevent_thread_lock": True}
+    _, url, _ = launch(page, quiet=True, **here)
+    (arrive,) = (number for number, event in page.fns.items() if event.name == "arrive")
+    try:
+        for visitor in range(45):
+            body = {"data": [], "fn_index": arrive, "session_hash": f"visitor-{visitor}"}
+            httpx.post(f"{url}gradio_api/queue/join", json=body).raise_for_status()
+        wait_for(lambda: waiting(url) <= 5, "the visitors to arrive")
+        for path in ("", "healthz", "panel.js"):
+            httpx.get(f"{url}{path}", timeout=5)
+    finally:
+        loaded.set()
+        page.close(verbose=False)
 
 
 def test_a_line_per_run(

@@ -30,7 +30,7 @@ from lantern_demo.models.device import WITH_CUDA
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.settings.settings import Settings
 from lantern_demo.settings.trees import TREES
-from lantern_demo.ui.run_view import COLOURS
+from lantern_demo.ui.run_view import colour
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -112,7 +112,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def test_every_method_has_a_colour_of_its_own() -> None:
-    assert len({COLOURS[name] for name in METHODS}) == len(METHODS)
+    assert len({colour(name) for name in METHODS}) == len(METHODS)
 
 
 def code_of(text: str) -> list[str]:

@@ -110,6 +110,16 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
     assert row[3].startswith(f"{middle[3]} (") and table(record, races)[2:] == table(record)[2:]
 
 
+def test_what_nobody_sees_in_a_prompt_is_left_out(pipe: Pipeline) -> None:
+    """In the record, the link and the words that are named, too."""
+    request = pipe.request("\ufefftwo re\u200bd zeb\u00adra lanterns", ["vanilla"])
+    assert request.prompt == "two red zebra lanterns"
+    found = pipe.generate("two re\u200bd lanterns", "vanilla").record
+    assert (found["prompt"], found["unknown_words"]) == ("two red lanterns", [])
+    with pytest.raises(ValueError, match="prompt is empty"):
+        pipe.request("\u200b \u2060")
+
+
 def test_help_lists_the_settings_and_names_no_default_of_another_model(pipe: Pipeline) -> None:
     told = inspect.getdoc(pipe.generate) or ""
     assert all(f"    {name}: " in told for name in KNOBS) and "; default" not in told
@@ -144,6 +154,38 @@ def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
         ("eagle1", "chain", "static chain of 5 (chain)"),
     ):
         assert choice_of(METHODS[method].drafts, pipe.settings(tree=tree)).reason.endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("given", "cpu", "cuda"),
+    [
+        ({"draft_depth": 3}, (2, 3, 4), (10, 3, 59)),
+        ({"draft_top_k": 1}, (1, 1, 3), (1, 4, 6)),
+        ({"draft_nodes": 7}, (2, 1, 7), (10, 4, 7)),
+        ({"draft_top_k": 3, "tree": "chain"}, (3, 2, 8), (3, 2, 8)),
+        ({"draft_depth": 0, "tree": "paper"}, (10, 0, 11), (10, 0, 11)),
+    ],
+)
+def test_what_is_not_given_of_a_dynamic_tree_is_the_trees(
+    given: dict[str, Any], cpu: tuple[int, ...], cuda: tuple[int, ...]
+) -> None:
+    """Of the device's default tree where no tree is named; never more nodes than there can be."""
+    for device, shape in (("cpu", cpu), ("cuda", cuda)):
+        found = choice_of(DynamicTree, Settings(**given), DEFAULTS[device]).policy
+        assert found == DynamicTree(*shape), device
+
+
+def test_more_nodes_than_the_default_tree_can_have_are_refused(pipe: Pipeline) -> None:
+    """By a sentence, although only a device has a default tree."""
+    assert Settings(draft_nodes=50).draft_nodes == 50
+    told = "draft_nodes must be at most 7, the nodes that draft_top_k 2 and draft_depth 1 make, got"
+    with pytest.raises(ValueError, match=f"{told} 50"):
+        pipe.compare(PROMPT, ["vanilla"], draft_nodes=50)
+
+
+def test_a_label_that_says_what_0_stands_for_is_of_a_setting_that_takes_it() -> None:
+    told = [name for name, knob in KNOBS.items() if "(0:" in knob.label]
+    assert told and all(Settings(**{name: 0}).as_dict()[name] == 0 for name in told)
 
 
 OWN = {"cpu": {"static": "0 1", "dynamic": [3, 1, 5], "window": 3}}

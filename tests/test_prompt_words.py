@@ -15,6 +15,7 @@ from lantern_demo.prompt_words import (
     MEANT,
     MOST_OFFERS,
     OFTEN,
+    USUAL,
     NotDrawn,
     Phrasebook,
     completed,
@@ -141,6 +142,8 @@ def test_what_a_prompt_says(prompt: str, said: str) -> None:
 
 MOON = "with a full moon"
 ONE_KIND, ONE_THING, AT_MOST = "one kind of thing", "one of a thing", "at most four lanterns"
+NOT_LEFT_OUT = "cannot leave a thing out"
+SHY, NO_WIDTH, MARK = "\u00ad", "\u200b", "\ufeff"
 
 
 @pytest.mark.parametrize(
@@ -173,6 +176,20 @@ ONE_KIND, ONE_THING, AT_MOST = "one kind of thing", "one of a thing", "at most f
         ("a cat and her kittens", "a cat", ""),
         ("a cat in a tree", "a cat", ONE_KIND),
         ("two frogs and a car over a lake at dusk", "a frog on a lake at dusk", ONE_KIND),
+        ("a couple of lanterns", "two round lanterns over a lake at dusk", ""),
+        ("a trio of red lanterns", "three red round lanterns over a lake at dusk", ""),
+        ("two dozen lanterns", "four round lanterns over a lake at dusk", AT_MOST),
+        ("a couple of cats", "a cat", ONE_THING),
+        ("no cat", "a cat", NOT_LEFT_OUT),
+        ("a dog without a cat", "a dog", NOT_LEFT_OUT),
+        ("zero lanterns", "three round lanterns over a lake at dusk", NOT_LEFT_OUT),
+        ("a cat at night, no moon", "a cat at night without a moon", ""),
+        ("a_cat", "a cat", ""),
+        ("a+cat+at+night", "a cat at night", ""),
+        ("a%20cat", "a cat", ""),
+        ("three_red_round_lanterns_over_a_lake_at_dusk", USUAL, ""),
+        (f"a c{NO_WIDTH}at{MARK}", "a cat", ""),
+        (f"2 re{SHY}d lanterns", "two red round lanterns over a lake at dusk", ""),
     ],
 )
 def test_a_prompt_is_completed(prompt: str, drawn: str, why: str) -> None:

@@ -229,6 +229,95 @@ def test_the_leader_is_named_late_and_stays_whoever_has_the_time_slice(browser: 
     assert found == [leader for _, leader in frames]
 
 
+def test_why_a_method_was_faster_is_told_at_the_finish(shown: Page) -> None:
+    why = shown.locator("#stage .why")
+    for at, seen in ((300, False), (1000, True)):
+        scrub(shown, at)
+        expect(why).to_be_visible() if seen else expect(why).to_be_hidden()
+
+
+# -- where the page is served
+
+
+def test_a_link_is_copied_without_a_clipboard(tab: Page, server: str) -> None:
+    """As on plain HTTP from another machine. Where nothing can be copied, the link is shown."""
+    tab.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    open_page(tab, server)
+    link = tab.locator("#stage .link")
+    link.click()
+    expect(link).to_have_text(texts.WEB["copied"])
+    tab.locator("#runs button").last.click()
+    expect(link).to_have_text(texts.WEB["copy"])
+    tab.evaluate("document.execCommand = () => false")
+    asked: list[tuple[str, str]] = []
+
+    def answer(dialog: Any) -> None:
+        asked.append((dialog.message, dialog.default_value))
+        dialog.dismiss()
+
+    tab.on("dialog", answer)
+    link.click()
+    expect(link).to_have_text(texts.WEB["copy"])
+    assert asked == [(texts.WEB["copyIt"], tab.url)]
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_page_below_an_unknown_path_says_what_is_missing(
+    tab: Page, server: str, reached: bool
+) -> None:
+    """Its server cannot be reached at the address that Gradio then uses."""
+    body = {"model": "tiny"} if reached else {"detail": "Not Found"}
+    tab.route("**/healthz", lambda route: route.fulfill(status=200 if reached else 404, json=body))
+
+    def without_path(route: Any) -> None:
+        address = route.request.url.replace("/demo/", "/")
+        route.fulfill(response=route.fetch(url=address))
+
+    tab.route("**/demo/**", without_path)
+    tab.goto(f"{server}demo/")
+    told = tab.locator("#stage").get_by_role("alert")
+    if reached:
+        tab.locator("#stage .lane").first.wait_for()
+        expect(told).to_have_count(0)
+    else:
+        expect(told).to_have_text(texts.WEB["noServer"])
+
+
+# -- the colours of tokens
+
+ANSWERS = """async (statuses) => {
+  let asked = 0;
+  window.fetch = async () => {
+    const status = statuses[asked++];
+    if (!status) throw new TypeError("no network");
+    const ok = status === 200;
+    return { ok, status, arrayBuffer: async () => new Uint8Array([1, 2, 3]).buffer };
+  };
+  let told = 0;
+  for (const _ of [...statuses, 0]) {
+    paletteOf("tiny", () => told++);
+    await new Promise((done) => setTimeout(done, 10));
+  }
+  return [asked, told, colourOf(paletteOf("tiny"), 0, "none")];
+}"""
+
+
+@pytest.mark.parametrize(
+    ("statuses", "found"),
+    [
+        ([503, 503, 200], [3, 1, "rgb(1,2,3)"]),
+        ([0, 200], [2, 1, "rgb(1,2,3)"]),
+        ([404, 200], [1, 1, "none"]),
+    ],
+)
+def test_colours_are_asked_for_until_the_server_can_tell(
+    browser: Browser, statuses: list[int], found: list[Any]
+) -> None:
+    """Not while its model loads, and not without a network."""
+    with scripts(browser, "grid") as page:
+        assert page.evaluate(ANSWERS, statuses) == found
+
+
 # -- the panel that tells a step
 
 

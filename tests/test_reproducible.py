@@ -64,6 +64,62 @@ def test_across_processes(folder: Path, right: list[dict[str, list[int]]]) -> No
     assert json.loads(done.stdout.splitlines()[-1]) == right
 
 
+# What a notebook's process has before and after each public call.
+LEFT = """
+import json, os, random, sys, threading, warnings
+import torch
+import lantern_demo
+
+def state():
+    return {
+        "threads": torch.get_num_threads(),
+        "variables": sorted(os.environ.items()),
+        "filters": [str(one) for one in warnings.filters],
+        "numbers": [str(torch.get_default_dtype()), torch.get_float32_matmul_precision()],
+        "modes": [torch.is_grad_enabled(), torch.is_inference_mode_enabled()],
+        "random": [hash(str(torch.get_rng_state().tolist())), hash(str(random.getstate()))],
+        "running": sorted(thread.name for thread in threading.enumerate()),
+        "folder": os.getcwd(),
+    }
+
+torch.set_num_threads(2)
+found = {"before": state()}
+load, asked = lantern_demo.load, {"method": "lantern++", "seed": 1}
+found["import"] = state()
+pipe = load(sys.argv[1], device="cpu")
+found["load"] = state()
+pipe.generate("two red lanterns", **asked)
+found["draw"] = state()
+steps = pipe.stream("two red lanterns", **asked)
+next(steps), next(steps)
+found["between two steps"] = state()
+steps.close()
+found["a closed stream"] = state()
+pipe.target.head = None
+try:
+    pipe.generate("two red lanterns", **asked)
+except RuntimeError:
+    found["a failed draw"] = state()
+try:
+    load("no such model")
+except ValueError:
+    found["a failed load"] = state()
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_the_callers_process_stays_as_it_was(folder: Path) -> None:
+    root, compilers = Path(__file__).parent.parent, "TORCHINDUCTOR_CACHE_DIR"
+    environment = {name: value for name, value in os.environ.items() if name != compilers}
+    done = ran(sys.executable, "-c", LEFT, folder, cwd=root, env=environment, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    before = found.pop("before")
+    assert len(found) == 7
+    for moment, state in found.items():
+        assert state == before, moment
+
+
 @pytest.mark.slow
 def test_after_requests_that_were_refused_left_or_broken(
     folder: Path, right: list[dict[str, list[int]]], monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from runs import OF_EACH_KIND, decode
+from runs import OF_EACH_KIND, decode, with_padded_steps
 from small_models import (
     FULL,
     MODELS,
@@ -30,6 +30,7 @@ from small_models import (
 )
 
 from lantern_demo.decoding import graphs, loop
+from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step
@@ -322,6 +323,23 @@ def test_runs_of_another_room_or_other_rows_get_another_runner(model: Model) -> 
     for how in ways:
         assert summary(list(model.run(runners=runners, **how))) == summary(list(model.run(**how)))
     assert len(runners) == len(ways)
+
+
+def test_an_observer_gets_a_runner_of_its_own(model: Model) -> None:
+    seen: list[Config] = []
+
+    def observing(config: Config, vocabulary: int) -> Any:
+        seen.append(config)
+        return loop.parts_of(config, vocabulary)
+
+    runners, about = Runners(), {"sampling": Sampling(cfg_scale=2.0), **model.rules["vanilla"]}
+    for parts, count in ((loop.parts_of, 0), (observing, 1), (observing, 1), (loop.parts_of, 1)):
+        config = Config(num_tokens=4, **about)
+        given = *model.models, model.conditions["padded"], config, None, runners, parts
+        list(with_padded_steps(loop.decode(*given)))
+        assert len(seen) == count
+    fits = [loop.key_of(*model.models, config, parts) for parts in (loop.parts_of, observing)]
+    assert runners.fitting(fits) == 2 and runners.fitting([fits[0], fits[0], "another"]) == 1
 
 
 def test_memory_is_made_by_letting_idle_runners_go(

@@ -107,11 +107,33 @@ def test_a_reload_in_the_middle_of_a_race_is_told(browser: Browser, server: str)
     tab.wait_for_function("document.body.matches('.racing') && location.search.includes('blue')")
     tab.reload()
     expect(tab.locator("#status")).to_contain_text(texts.RELOADED)
-    expect(tab.locator("#stage .lane[data-done]")).to_have_count(5)
-    expect(tab.locator("#sheet")).to_be_enabled()
+    expect(tab.locator("#headline h1")).to_have_text(texts.NOT_DRAWN_YET)
+    expect(tab.locator("#stage .lane[data-done]")).to_have_count(0)
     shown = tab.locator("#sentence .part input").evaluate_all("all => all.map(one => one.value)")
     assert [word for word in shown if "any" not in word] == ["two", "blue", "lanterns", "at night"]
     tab.close()
+
+
+@pytest.mark.parametrize("leave", ["reload", "go_back"])
+def test_a_finished_run_outlives_a_reload_and_a_way_back(
+    tab: Page, server: str, leave: str
+) -> None:
+    """Its picture, its link, and its place in the strip."""
+    open_page(tab, server)
+    only(tab, "vanilla")
+    type_prompt(tab, "two blue lanterns at night")
+    draw(tab)
+    drawn(tab, 1)
+    address, tokens = tab.url, "lanternRun.lanes[0].tokens"
+    before, runs = tab.evaluate(tokens), tab.locator("#runs button").count()
+    if leave == "go_back":
+        tab.goto(f"{server}healthz")
+    with tab.expect_response(lambda answer: "/run/predict" in answer.url):
+        getattr(tab, leave)()
+    expect(tab.locator("#status")).to_contain_text("Drawn in this visit")
+    tab.wait_for_function("window.lanternRun?.lanes.length === 1")
+    assert (tab.url, tab.evaluate(tokens)) == (address, before)
+    assert tab.locator("#runs button").count() == runs
 
 
 def test_a_refusal_offers_prompts_that_draw(tab: Page, server: str) -> None:

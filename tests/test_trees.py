@@ -19,6 +19,7 @@ from lantern_demo.decoding.drafting import (
     StaticTree,
     check_shape,
 )
+from lantern_demo.decoding.interfaces import DEEPEST
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Tree, static_tree
 
@@ -168,4 +169,15 @@ def test_a_shape_unlike_its_drafts_is_refused(wrong: str) -> None:
     proposer = Proposer("cpu")
     proposer.tree = static_tree(((0,), (0, 0)), "cpu")
     with pytest.raises(ValueError, match=rf"Chain.*{wrong}") if wrong else nullcontext():
+        check_shape(type("Chain", (DraftConfig,), told)(), proposer)
+
+
+@pytest.mark.parametrize("deepest", [DEEPEST, DEEPEST + 1])
+def test_drafts_deeper_than_the_models_positions_are_refused(deepest: int) -> None:
+    """On a GPU they would end the process."""
+    told: dict[str, Any] = {"nodes": deepest + 1, "width": 1, "deepest": deepest}
+    proposer = Proposer("cpu")
+    proposer.tree = static_tree([(0,) * depth for depth in range(1, deepest + 1)], "cpu")
+    sentence = f"Chain.deepest is {deepest}; it must be at most {DEEPEST}"
+    with pytest.raises(ValueError, match=sentence) if deepest > DEEPEST else nullcontext():
         check_shape(type("Chain", (DraftConfig,), told)(), proposer)

@@ -9,6 +9,7 @@ get a stand-in.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -139,8 +140,12 @@ def asks(url: str, visitor: str, **values: Any) -> str:
 def opens(page: Any) -> str:
     """What the events that fill the page answer to a visitor who comes."""
     events = {event.name: event.fn for event in page.fns.values()}
+
+    async def told() -> list[str]:
+        return [answer async for answer in events["arrive"]()]
+
     came = events["first"]("navigate", SimpleNamespace(query_params={}))
-    return str([*events["arrive"](), came])
+    return str([*asyncio.run(told()), came])
 
 
 def hangs_up(url: str, visitor: str, lender: Lender) -> bool:

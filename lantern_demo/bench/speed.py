@@ -179,10 +179,12 @@ def benchmark(args: argparse.Namespace) -> dict[str, Any]:
     rounds = measure(contestants, prompts_for(args.prompts))
     found = summarise(rounds, {row.name: row.method for row in rows})
     networks = pipe.networks
+    with pipe.threads.used():
+        machine = report.machine_of(pipe.device)
     return {
         "created": report.now(),
         "version": lantern_demo.__version__,
-        "machine": report.machine_of(pipe.device),
+        "machine": machine,
         "threads": pipe.threads.count,
         "libraries": {
             "python": platform.python_version(),

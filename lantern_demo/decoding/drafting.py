@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from .interfaces import DEEPEST
 from .sampling import Sampling, draw_in_turn, guide, not_finite, numbers, probabilities, scores, top
 from .trees import Draft, Path, Tree, VerifyOutput, checked_paths, static_tree, whole_tree
 
@@ -105,7 +106,7 @@ class DraftConfig:
 
 
 def check_shape(shape: DraftConfig, proposer: Proposer) -> None:
-    """Raise ValueError if a shape is not that of the drafts, which would bias them."""
+    """Raise ValueError if a shape is not that of the drafts, which would bias them, or too deep."""
     name, tree = type(shape).__name__, proposer.tree
     if tree is not None and tree.size > 1:  # else it has another tree in every step
         told, own = (shape.nodes, shape.width, shape.deepest), (tree.size, tree.width, tree.depth)
@@ -114,6 +115,8 @@ def check_shape(shape: DraftConfig, proposer: Proposer) -> None:
             raise ValueError(f"{name} has nodes, width and deepest {told}; {why}")
     if shape.nodes > 1 and shape.width < 1:
         raise ValueError(f"{name}.width is {shape.width}; it must be the most children of a node")
+    if shape.deepest > DEEPEST:
+        raise ValueError(f"{name}.deepest is {shape.deepest}; it must be at most {DEEPEST}")
 
 
 def check_at_least_one(name: str, value: int) -> None:

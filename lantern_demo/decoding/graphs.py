@@ -13,8 +13,8 @@ torch lacks such events, a step counts wholly as verify. Warm-up and capture are
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Hashable
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -271,6 +271,11 @@ class Runners:
 
     def __len__(self) -> int:
         return len(self._idle)
+
+    def fitting(self, keys: Iterable[Hashable]) -> int:
+        """Return how many of the runs with these keys find an idle runner."""
+        idle = Counter(known for known, _ in self._idle)
+        return (idle & Counter(keys)).total()
 
     def take(self, key: Hashable, make: Callable[[], Runner]) -> Runner:
         """Return an idle runner of this key with empty caches, or a new one. If memory is short for

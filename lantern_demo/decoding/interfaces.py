@@ -19,6 +19,8 @@ from torch import Tensor
 from .cache import KVCache
 from .trees import Draft, VerifyOutput
 
+DEEPEST = 64  # of a draft tree: the positions that a model has past the last token
+
 
 class Pass(NamedTuple):
     """The n nodes that a model reads at once, and the m of them, the last ones, whose outputs it

@@ -72,6 +72,15 @@ def parts_of(config: Config, vocabulary: int) -> tuple[Proposer, Verifier]:
     return config.tree.proposer(run), RejectionVerifier(config, vocabulary)
 
 
+def key_of(
+    target: Target, drafter: Drafter | None, config: Config, make_parts: Parts = parts_of
+) -> Hashable:
+    """Return everything that a runner's steps depend on, except for values set in each run."""
+    c, drafter = config, drafter if config.method.needs_drafter else None
+    objects = (id(target), id(drafter), id(c.neighbours))  # a runner keeps them
+    return c.torch_device, c.positions, c.tree, c.sampling, c.rule, c.shared, make_parts, *objects
+
+
 def decode(
     target: Target,
     drafter: Drafter | None,
@@ -86,6 +95,7 @@ def decode(
     is `parts_of`, or adds an observer to it. No model is called before the first `next`, and the
     iterator may be closed at any time. Raises ValueError at the call for models that do not fit
     the configuration."""
+    key = key_of(target, drafter, config, make_parts)
     drafter = drafter if config.method.needs_drafter else None
     config.check_models(target.vocab_size, drafter)
     runners = Runners(most=0) if runners is None else runners
@@ -97,9 +107,6 @@ def decode(
             return Runner(steps)
         return GraphRunner(steps, runners.clear)
 
-    # everything that a runner's steps depend on, except for values set in each run
-    c, objects = config, (id(target), id(drafter), id(config.neighbours))  # a runner keeps them
-    key = (c.torch_device, c.positions, c.tree, c.sampling, c.rule, c.shared, *objects)
     return _events(runners, key, make, condition, config, clock or Clock(config.device))
 
 

@@ -166,6 +166,17 @@ def preset_of(folder: Path) -> dict[str, Any]:
     return preset
 
 
+def grid_of(folder: Path) -> int:
+    """Return the tokens a side of a model folder's pictures, before it is loaded.
+
+    It is 0 for an unreadable folder, which `load` refuses.
+    """
+    try:
+        return int(read_config(folder / "config.json")["target"]["grid"])
+    except (CheckpointError, KeyError, TypeError, ValueError):
+        return 0
+
+
 def _built(folder: Path, config: dict[str, Any]) -> Networks:
     """Return the blank networks of a configuration."""
     encoder = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})

@@ -10,7 +10,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path, PurePosixPath
@@ -202,12 +202,19 @@ class Threads:
     reason: str
 
     def use(self) -> None:
-        """Compute with this number from now on.
-
-        PyTorch keeps a number for each thread, so the decoding thread calls this.
-        """
+        """Compute with this number from now on, in the thread that calls this."""
         if torch.get_num_threads() != self.count:
             torch.set_num_threads(self.count)
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Compute with this number inside, and afterwards with the caller's again."""
+        callers = torch.get_num_threads()
+        self.use()
+        try:
+            yield
+        finally:
+            Threads(callers, "as the caller says").use()
 
 
 def processors(root: Path = Path("/")) -> int:

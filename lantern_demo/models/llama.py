@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from lantern_demo.decoding import switch
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.interfaces import Pass
+from lantern_demo.decoding.interfaces import DEEPEST, Pass
 
 # rows of a rotary table past the last token: draft trees may reach over the end of the image
-BEYOND = 64
+BEYOND = DEEPEST
 FUSED_NODES = 64  # the most nodes of a pass through `kernels.FusedLayer`
 
 # new keys and values [R, 2 heads, n, d] -> all attended to [R, heads, S, d], as `cache.Store`

@@ -9,7 +9,9 @@ from PIL import Image
 from torch import Tensor
 
 from lantern_demo import disk_cache
+from lantern_demo.decoding.timing import Clock
 from lantern_demo.models.bundled import Networks
+from lantern_demo.models.device import Threads
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.tokenizer import neighbour_table, token_colours
 from lantern_demo.settings.knobs import MAX_LANTERN_K
@@ -21,28 +23,38 @@ KEPT = 8  # pictures
 class Images:
     """Pictures of a model's tokens, and the neighbours and colours of each token."""
 
-    def __init__(self, info: ModelInfo, networks: Networks, device: torch.device) -> None:
-        self._networks, self._device = networks, device
+    def __init__(
+        self, info: ModelInfo, networks: Networks, device: torch.device, threads: Threads
+    ) -> None:
+        self._networks, self._device, self._threads = networks, device, threads
         self._published = info.published is not None
-        self._drawn: dict[tuple[int, ...], Image.Image] = {}  # see `decode`
+        self._drawn: dict[tuple[int, ...], tuple[Image.Image, float]] = {}  # see `timed`
         self._neighbours: dict[str, Tensor] = {}
         self._palette = networks.palette
 
+    def decode(self, tokens: list[int]) -> Image.Image:
+        """Decode all tokens of a picture to an RGB image."""
+        return self.timed(tokens)[0]
+
     @own_defaults()
     @torch.inference_mode()
-    def decode(self, tokens: list[int]) -> Image.Image:
-        """Decode all tokens of a picture to an RGB image.
+    def timed(self, tokens: list[int]) -> tuple[Image.Image, float]:
+        """Return the image of all tokens of a picture, and the seconds that decoding them took.
 
-        The latest images are kept, since with shared noise all exact methods draw the same.
+        The latest are kept, since with shared noise all exact methods draw the same: the seconds
+        are then those of the first.
         """
         key = tuple(tokens)
         if key not in self._drawn:
-            pixels = self._networks.draw(torch.tensor([tokens], device=self._device))[0]
-            rows = (pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy()
-            self._drawn[key] = Image.fromarray(rows)
+            clock = Clock(self._device)
+            with self._threads.used(), clock.measure("image"):
+                pixels = self._networks.draw(torch.tensor([tokens], device=self._device))[0]
+                rows = (pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy()
+            self._drawn[key] = Image.fromarray(rows), clock.seconds["image"]
             while len(self._drawn) > KEPT:
                 del self._drawn[next(iter(self._drawn))]
-        return self._drawn[key].copy()  # a caller may draw on it
+        image, seconds = self._drawn[key]
+        return image.copy(), seconds  # a caller may draw on it
 
     @own_defaults()
     @torch.inference_mode()
@@ -57,7 +69,8 @@ class Images:
             book = tokenizer.codebook if vectors == "decoder" else raw
             columns = min(MAX_LANTERN_K, len(book) - 1)
             name = f"neighbours-{columns}"
-            table = self._kept(name, book, lambda: neighbour_table(book, columns))
+            with self._threads.used():
+                table = self._kept(name, book, lambda: neighbour_table(book, columns))
             self._neighbours[vectors] = table.to(self._device)
         return self._neighbours[vectors]
 
@@ -66,7 +79,8 @@ class Images:
         """Return the colour of each token [V, 3] uint8 on the CPU; the page paints with them."""
         if self._palette is None:
             tokenizer = self._networks.tokenizer
-            made = self._kept("palette", tokenizer.codebook, lambda: token_colours(tokenizer))
+            with self._threads.used():
+                made = self._kept("palette", tokenizer.codebook, lambda: token_colours(tokenizer))
             self._palette = made.to("cpu", torch.uint8)
         return self._palette
 

@@ -58,7 +58,7 @@ def load(
 
 
 def info_of(model: str | Path) -> ModelInfo:
-    """Return the facts of a model without loading it; those of a folder lack sizes.
+    """Return the facts of a model without loading it; those of a folder lack the picture's size.
 
     Raises ValueError for an unknown id, and for a folder whose preset is not allowed.
     """
@@ -79,7 +79,7 @@ def info_of(model: str | Path) -> ModelInfo:
         folder.name,
         "A model from a local folder.",
         image_size=0,
-        grid=0,
+        grid=bundled.grid_of(folder),
         max_prompt=200,
         folder=folder,
         preset=preset,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import threading
 import unicodedata
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Hashable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple, NoReturn
@@ -17,7 +17,7 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import DraftConfig
 from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.graphs import Runners
-from lantern_demo.decoding.loop import Decoded, Step, decode
+from lantern_demo.decoding.loop import Decoded, Step, decode, key_of
 from lantern_demo.decoding.methods import METHODS, Method, default_method, default_methods
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.faults import in_words
@@ -27,7 +27,7 @@ from lantern_demo.models.device import device_name, pick_threads
 from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import Encoded
-from lantern_demo.prompt_words import USUAL, Completed, completed, phrasebook
+from lantern_demo.prompt_words import USUAL, Completed, completed, phrasebook, visible
 from lantern_demo.runs.images import Images
 from lantern_demo.runs.race import Event, Limit, Request, Run, RunEvents, race
 from lantern_demo.runs.record import twin_settings
@@ -39,6 +39,7 @@ from lantern_demo.torch_defaults import own_defaults
 
 CROWDED = "the device ran out of memory with all methods at once"
 WARM_UP_TOKENS = 12
+MOST_WARM = 256  # warm-ups that are remembered: anybody may ask for any tree
 
 
 class Read(NamedTuple):
@@ -68,14 +69,14 @@ class Pipeline:
     ) -> None:
         self.info = info
         self.networks = networks
-        self.images = Images(info, networks, device)
         self.device = device
         self.dtype = dtype
         self.defaults = Settings(**info.preset)
         small = families.small_on_cpu(networks, device)
         self.threads = pick_threads(threads, device, small)
-        self.threads.use()
-        runners = families.runners(networks, device, dtype)
+        self.images = Images(info, networks, device, self.threads)
+        with self.threads.used():
+            runners = families.runners(networks, device, dtype)
         self.target = runners.target
         self.drafter = runners.drafter
         self.products = runners.products or f"{dtype} products, as PyTorch chooses"
@@ -85,15 +86,15 @@ class Pipeline:
             for decoder in filter(None, decoders):
                 decoder.to(memory_format=torch.channels_last)
         self._drafts = drafts_by_device(networks.trees)[device.type]
-        # what was warmed up: method, drafts, guidance and noise
-        self._warm: set[tuple[str, DraftConfig, bool, str]] = set()
+        # what was warmed up: method, drafts, guidance and noise; the longest unused first
+        self._warm: dict[tuple[str, DraftConfig, bool, str], None] = {}
         self._runners = Runners()
         self._read: Read | None = None  # see `read`
         self._turn = threading.Lock()
         self._at_work: int | None = None  # the thread that last advanced the current run
 
     def __repr__(self) -> str:
-        return f"<Pipeline of {self.info.id}: {self.dtype} on {device_name(self.device)}>"
+        return f"<Pipeline of {self.info.id}: {self.dtype} on {self.machine.device}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Pipeline cannot be copied or pickled; load the model in each process")
@@ -102,7 +103,8 @@ class Pipeline:
     def machine(self) -> Machine:
         """Where this pipeline computes, and how."""
         threads = self.threads
-        name = device_name(self.device)
+        with threads.used():
+            name = device_name(self.device)
         return Machine(name, self.dtype, self.products, threads.count, threads.reason)
 
     # -- inputs
@@ -115,13 +117,14 @@ class Pipeline:
         return self.defaults.with_changes(**changes)
 
     def check_prompt(self, prompt: Any) -> str:
-        """Return the prompt, stripped.
+        """Return the prompt, stripped, for a model of few words without invisible characters.
 
         Raises ValueError when it is empty, too long or not text that can be written down.
         """
         if not isinstance(prompt, str):
             raise ValueError(f"prompt must be text, got {type(prompt).__name__}")
-        text = " ".join(prompt.split())
+        known = phrasebook(self.info) is not None  # a model of any text reads them
+        text = " ".join((visible(prompt) if known else prompt).split())
         if not text:
             raise ValueError(f"prompt is empty; say what to draw, for example: {USUAL}")
         self.info.check_length(text)
@@ -172,6 +175,7 @@ class Pipeline:
         completed(self.info, asked)  # or it is refused
         chosen = methods_of(self.default_methods if methods is None else methods)
         common = self.settings(**settings)
+        common.dynamic_shape(self._drafts.dynamic)  # or it is refused
         own = {one.id: common.with_changes(**(trees or {}).get(one.id, {})) for one in chosen}
         self.check_methods(chosen)
         return Request(self.info.id, asked, own)
@@ -276,8 +280,13 @@ class Pipeline:
             if len(left) == 1:
                 yield from race({left[0]: run(left[0], "alone")}, limit)
                 return
-            idle = len(self._runners)
-            why = no_room_to_race(self.info, self.device, self.dtype, len(left), idle) or ""
+            keys = list[Hashable]()
+            for name in left:
+                with suppress(Exception):  # its run reports it
+                    config = self.config(METHODS[name], request.settings[name])
+                    keys.append(key_of(self.target, self.drafter, config))
+            kept = self._runners.fitting(keys)
+            why = no_room_to_race(self.info, self.device, self.dtype, len(left), kept) or ""
             if not why:
                 left = yield from race({name: run(name, "race") for name in left}, limit)
                 why = CROWDED
@@ -299,7 +308,6 @@ class Pipeline:
         with self._turn:
             try:
                 self._at_work = threading.get_ident()
-                self.threads.use()
                 yield
             finally:
                 self._at_work = None
@@ -322,10 +330,11 @@ class Pipeline:
             return self._read
         clock = Clock(self.device)
         done = completed(self.info, prompt)
-        with clock.measure("text"):
-            encoded = self.networks.text.encode(done.prompt)
-        same = done.prompt == prompt
-        unknown = (encoded if same else self.networks.text.encode(prompt)).unknown
+        with self.threads.used():
+            with clock.measure("text"):
+                encoded = self.networks.text.encode(done.prompt)
+            same = done.prompt == prompt
+            unknown = (encoded if same else self.networks.text.encode(prompt)).unknown
         if (book := phrasebook(self.info)) is not None:
             unknown = book.unread(unknown)
         found = Read(prompt, done, unknown, encoded, clock.seconds["text"])
@@ -338,6 +347,7 @@ class Pipeline:
         tree = self.tree_of(method, settings).policy
         key = (method.id, tree, settings.cfg_scale != 1, settings.noise)
         if key in self._warm:
+            self._warm[key] = self._warm.pop(key)
             return
         config, condition = self.prepared(method, settings, read.encoded)
         few = replace(config, num_tokens=min(WARM_UP_TOKENS, self.info.tokens))
@@ -346,7 +356,9 @@ class Pipeline:
             while isinstance(self._next(steps), Step):
                 yield method.id, None
         self.images.decode([0] * self.info.tokens)
-        self._warm.add(key)
+        self._warm[key] = None
+        while len(self._warm) > MOST_WARM:
+            del self._warm[next(iter(self._warm))]
 
     def prepare(self) -> Generator[None, None, None]:
         """Warm up every method before any visitor's run. Yields between steps.
@@ -380,8 +392,7 @@ class Pipeline:
             while isinstance(outcome := self._next(steps), Step):
                 history.append(with_evidence(outcome))  # outside the clock
                 yield history[-1]
-        with clock.measure("image"):
-            image = self.images.decode(outcome.tokens)
+        image, clock.seconds["image"] = self.images.timed(outcome.tokens)
         choice = self.tree_of(method, settings)
         done, networks = read.completed, self.networks
         yield Result(
@@ -409,13 +420,11 @@ class Pipeline:
     def _next(self, steps: Iterator[Step | Decoded]) -> Step | Decoded:
         """Take the next step in the thread that asks for it. A fault leaves no idle runner.
 
-        Other code may have changed the thread, its number of helpers and PyTorch's defaults since
-        the last step.
+        Between two steps thread, number of helpers and PyTorch's defaults are the caller's.
         """
         self._at_work = threading.get_ident()
-        self.threads.use()
         try:
-            with own_defaults():
+            with self.threads.used(), own_defaults():
                 return next(steps)
         except Exception:
             self.make_room()
@@ -427,9 +436,13 @@ class Pipeline:
     ) -> tuple[Config, Condition]:
         """Return the configuration of a run and the target's condition."""
         guided = settings.cfg_scale != 1
-        with torch.inference_mode():
+        with self.threads.used(), torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
-        config = Config(
+        return self.config(method, settings), condition
+
+    def config(self, method: Method, settings: Settings) -> Config:
+        """Return the configuration of a run."""
+        return Config(
             method,
             self.info.tokens,
             settings.sampling(),
@@ -441,7 +454,6 @@ class Pipeline:
             room=self.info.tokens,
             noise=settings.noise,
         )
-        return config, condition
 
     def tree_of(self, method: Method, settings: Settings) -> Choice:
         """Return the drafts that a method runs with, and where they come from."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.settings.knobs import KNOBS, bound_of
 from lantern_demo.settings.settings import method_of, settings_of
 from lantern_demo.settings.trees import STATIC_TREES
 
@@ -40,17 +40,17 @@ def twin_settings(
     """Return the settings of a relaxed method's exact twin, and the tree that it runs with, by
     method. Raise ValueError for a method without a bound, or that the record does not have.
     """
-    bounds = [name for name, knob in KNOBS.items() if knob.bounds and knob.reads(method_of(method))]
-    if not bounds:
+    bound = bound_of(method_of(method))
+    if bound is None:
         raise ValueError(f"method must be a relaxed one, got {method!r}")
     if method not in record["methods"]:
         known = ", ".join(record["methods"])
         raise ValueError(f"method must be one of the record's, {known}, got {method!r}")
-    limit = KNOBS[bounds[0]].limit
+    limit = KNOBS[bound].limit
     assert limit is not None
     tree = record["methods"][method]["tree_settings"]
     settings = {name: value for name, value in record["settings"].items() if name not in tree}
-    return settings | {bounds[0]: limit.low, "noise": "independent"}, {method: tree}
+    return settings | {bound: limit.low, "noise": "independent"}, {method: tree}
 
 
 def summary_of(races: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:

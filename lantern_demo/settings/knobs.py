@@ -33,7 +33,8 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 def shown(value: Any) -> str:
     """Return a value as error messages repeat it, at most 120 characters long."""
     try:
-        text = _SHORT.repr(value)
+        empty = value is None or (isinstance(value, str) and not value)
+        text = "nothing" if empty else _SHORT.repr(value)
         return text if len(text) <= 120 else f"{text[:117]}..."
     # a number with thousands of digits, which Python does not write down
     except (ValueError, RecursionError):
@@ -223,17 +224,17 @@ class Knobs:
         reads=lambda method: method.needs_drafter,
     )
     draft_top_k: int | None = of_tree(
-        "Dynamic tree: top-k (0: of the draft tree)",
+        "Dynamic tree: top-k",
         "Children per node of EAGLE-2's and LANTERN's tree.",
         Limit(1, 16, whole=True),
     )
     draft_depth: int | None = of_tree(
-        "Dynamic tree: depth (0: of the draft tree)",
+        "Dynamic tree: depth",
         "How many levels it grows below its first drafts.",
         Limit(0, MAX_DEPTH, whole=True),
     )
     draft_nodes: int | None = of_tree(
-        "Dynamic tree: nodes (0: of the draft tree)",
+        "Dynamic tree: nodes",
         "How many nodes are kept for checking, the root counted.",
         Limit(2, MAX_NODES, whole=True),
     )
@@ -263,11 +264,16 @@ def lists_settings(function: F) -> F:
     return function
 
 
+def bound_of(method: Method) -> str | None:
+    """Return the setting whose lowest value makes a relaxed method exact, or None without one."""
+    return next((name for name, one in KNOBS.items() if one.bounds and one.reads(method)), None)
+
+
 def short_name(name: str) -> str:
     """Return the name of a knob where its method is known."""
     return KNOBS[name].short or name
 
 
-def repeats_of(value: Any) -> int:
+def repeats_of(value: Any, most: int = MOST_REPEATS) -> int:
     """Return a requested number of races as int. Raises ValueError naming the allowed range."""
-    return int(Limit(1, MOST_REPEATS, whole=True).check("repeats", value))
+    return int(Limit(1, most, whole=True).check("repeats", value))

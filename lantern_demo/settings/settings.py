@@ -42,26 +42,28 @@ class Settings(Knobs):
             elif knob.choices and (not isinstance(value, str) or value not in knob.choices):
                 allowed = ", ".join(knob.choices)
                 raise ValueError(f"{name} must be one of {allowed}, got {shown(value)}")
-        top_k, depth, nodes = self.dynamic_shape(DYNAMIC_TREES["small"])
-        most = top_k + depth * top_k * top_k + 1
-        if nodes > most:
-            raise ValueError(
-                f"draft_nodes must be at most {most}, the nodes that draft_top_k {top_k} and "
-                f"draft_depth {depth} make, got {nodes}"
-            )
+        # else a pipeline checks the nodes, which then depend on its device's default tree
+        if self.tree != DEFAULT or None not in (self.draft_top_k, self.draft_depth):
+            self.dynamic_shape(DYNAMIC_TREES["small"])
 
     def dynamic_shape(self, default: tuple[int, int, int]) -> tuple[int, int, int]:
         """Return top_k, depth and nodes of the dynamic tree, where the default one is `default`.
 
-        If only some are given, the others are those of `tree`, or of the small one where `tree`
-        names no dynamic tree.
+        One that is not given is that of `tree`, or of the small tree where `tree` names no dynamic
+        one; nodes that are not given are no more than the others make. Raise ValueError for too
+        many nodes.
         """
+        small = DYNAMIC_TREES["small"]
+        base = default if self.tree == DEFAULT else DYNAMIC_TREES.get(self.tree, small)
         given = (self.draft_top_k, self.draft_depth, self.draft_nodes)
-        if self.tree == DEFAULT and given == (None, None, None):
-            return default
-        base = DYNAMIC_TREES.get(self.tree, DYNAMIC_TREES["small"])
         top_k, depth, nodes = (b if g is None else g for b, g in zip(base, given, strict=True))
-        return top_k, depth, nodes
+        most = top_k + depth * top_k * top_k + 1
+        if self.draft_nodes is not None and nodes > most:
+            raise ValueError(
+                f"draft_nodes must be at most {most}, the nodes that draft_top_k {top_k} and "
+                f"draft_depth {depth} make, got {nodes}"
+            )
+        return top_k, depth, min(nodes, most)
 
     def static_paths(self, default: tuple[Path, ...]) -> tuple[Path, ...]:
         """Return the static tree, where the default one is `default`."""

@@ -12,14 +12,14 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, get_args
 
 import gradio as gr
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, default_method
-from lantern_demo.models.device import device_name
+from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.record import summary_of
 from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import KNOBS, MOST_REPEATS, ON_THE_FORM, repeats_of
@@ -27,9 +27,13 @@ from lantern_demo.settings.settings import Settings, by_name
 from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_picture, write_sheet
 from lantern_demo.ui.frames import Frame
+from lantern_demo.ui.gradio_patches import unread
 from lantern_demo.ui.limits import ON_DEVICE
-from lantern_demo.ui.service import Service
+from lantern_demo.ui.service import Service, on_space
 
+UNHEARD_SECONDS = 30.0  # that a run goes on without anybody who listens
+MOST_ON_A_SPACE = 5  # repeats
+_LOG = logging.getLogger(__name__)
 # The numbers that /draw returns, by their names in the run record.
 NUMBERS = ("method", "decode_seconds", "steps", "mean_accepted_length", "changed")
 # The fields of the model and of a method in the answer of /model.
@@ -39,19 +43,20 @@ OF_A_METHOD = ("id", "label", "lossless", "summary", "default")
 DETAILS = ("events", "token_ids", "accepted_lengths")
 
 
-def _draw(service: Service) -> Callable[..., Any]:
+def _draw(page: gr.Blocks, service: Service) -> Callable[..., Any]:
     def draw(
-        prompt: str = "",  # a call without one is refused by the sentence for an empty one
+        prompt: str = USUAL,  # Gradio's ready code has it
         method: str | None = None,
         seed: int | None = None,
         settings: dict[str, Any] | None = None,
+        caller: gr.Request | None = None,
     ) -> Iterator[tuple[dict | None, dict]]:
         """Draw a picture of a prompt with one method. Most programs need only this call.
 
         {can_draw}
 
         Args:
-            prompt: What to draw. Required.
+            prompt: What to draw.
             method: A method id of /model; by default LANTERN++, or SJD where the model has no drafter.
             seed: {seed}
             settings: Other settings by name; those left out keep the model's preset: {others}.
@@ -65,7 +70,8 @@ def _draw(service: Service) -> Callable[..., Any]:
                 of the prompt, else null.
         """
         chosen = default_method(service.unavailable) if method is None else method
-        with closing(answers(service, prompt, [chosen], seed, settings)) as found:
+        found = answers(service, prompt, [chosen], seed, settings, left=_left(page, caller))
+        with closing(found):
             for pictures, record in found:
                 if "progress" in record:
                     yield None, record
@@ -83,9 +89,9 @@ def _draw(service: Service) -> Callable[..., Any]:
     return _documented(draw, service, can_draw=can_draw)
 
 
-def _compare(service: Service) -> Callable[..., Any]:
+def _compare(page: gr.Blocks, service: Service) -> Callable[..., Any]:
     def compare(
-        prompt: str = "",
+        prompt: str = USUAL,
         methods: list[str] | None = None,
         seed: int | None = None,
         settings: dict[str, Any] | None = None,
@@ -100,7 +106,7 @@ def _compare(service: Service) -> Callable[..., Any]:
         advanced. A picture is a file: {"path", "url", ...}.
 
         Args:
-            prompt: What to draw. Required.
+            prompt: What to draw.
             methods: Method ids of /model, always run in the order of its list; by default those
                 marked default there.
             seed: {seed}
@@ -125,13 +131,24 @@ def _compare(service: Service) -> Callable[..., Any]:
         # A language model should not read thousands of numbers.
         by_mcp = caller is not None and caller.headers.get("x-gradio-user") == "mcp"
         whole = not by_mcp if details is None else details
-        found = answers(service, prompt, methods, seed, settings, repeats, by_mcp)
+        left = _left(page, caller)
+        found = answers(service, prompt, methods, seed, settings, repeats, by_mcp, left)
         # else Python 3.12 leaves the run open, and the device occupied, when a client has left
         with closing(found):
             for pictures, record in found:
                 yield pictures, record if whole else _brief(record)
 
-    return _documented(compare, service, most=str(MOST_REPEATS))
+    return _documented(compare, service, most=str(most_repeats()))
+
+
+def most_repeats() -> int:
+    """Return how often a call may repeat a race; less often where strangers wait for the device."""
+    return MOST_ON_A_SPACE if on_space() else MOST_REPEATS
+
+
+def _left(page: gr.Blocks, caller: gr.Request | None) -> Callable[[int], bool]:
+    """Return what tells, from the count of its answers, whether nobody listens to a call."""
+    return lambda told: caller is not None and unread(page, caller.session_hash) >= told
 
 
 def _brief(record: dict[str, Any]) -> dict[str, Any]:
@@ -176,7 +193,7 @@ def _model(service: Service) -> Callable[..., Any]:
         told |= {"preset": dict(info.preset), "unavailable_methods": service.unavailable}
         if pipe is not None:
             threads = pipe.threads
-            told |= {"device": device_name(pipe.device), "dtype": pipe.dtype}
+            told |= {"device": pipe.machine.device, "dtype": pipe.dtype}
             told |= {"products": pipe.products, "threads": threads.count}
             told |= {"threads_reason": threads.reason}
         methods = [
@@ -187,11 +204,11 @@ def _model(service: Service) -> Callable[..., Any]:
     return _documented(model, service)
 
 
-def add_endpoints(service: Service) -> None:
+def add_endpoints(page: gr.Blocks, service: Service) -> None:
     """Add the API to the page that is being built."""
     for endpoint, queue in (
-        (_draw(service), ON_DEVICE),
-        (_compare(service), ON_DEVICE),
+        (_draw(page, service), ON_DEVICE),
+        (_compare(page, service), ON_DEVICE),
         (_model(service), {"concurrency_limit": None}),
     ):
         # Without this description the documentation would lack these sentences.
@@ -206,10 +223,12 @@ def answers(
     settings: Any = None,
     repeats: Any = None,
     sheet: bool = False,
+    left: Callable[[int], bool] = lambda _: False,
 ) -> Generator[tuple[dict, dict], None, None]:
     """Yield the answers of a comparison. `sheet`: one picture of all methods instead of theirs.
 
-    Raise gr.Error with a sentence for the caller.
+    `left` is asked whether nobody has read the answers so far; a run that nobody listens to ends
+    after UNHEARD_SECONDS. Raise gr.Error with a sentence for the caller.
     """
     try:
         given = {} if settings is None else by_name(settings)
@@ -217,32 +236,38 @@ def answers(
             raise ValueError("seed is given twice; it must be a parameter or in settings, not both")
         given = given if seed is None else {**given, "seed": seed}
         request = service.request(prompt, methods, given)
-        races = 1 if repeats is None else repeats_of(repeats)
+        races = 1 if repeats is None else repeats_of(repeats, most_repeats())
     except ValueError as error:
         raise gr.Error(str(error), print_exception=False) from None
     try:
-        began = perf_counter()
-        found: list[dict[str, Result | MethodFailed]] = []
-        while len(found) < races and (not found or perf_counter() - began < service.run_seconds):
-            found.append({})
+        began, started, told = perf_counter(), monotonic(), 0
+        first: dict[str, Result | MethodFailed] = {}  # the pictures of later races are not kept
+        seconds: list[dict[str, float]] = []
+        while len(seconds) < races and (not first or perf_counter() - began < service.run_seconds):
+            found: dict[str, Result | MethodFailed] = {}
             with closing(service.frames(request)) as events:
                 for event in events:
                     if isinstance(event, Frame):
                         # Every time: Gradio notices a lost client only between two answers.
                         progress = {name: _at(step) for name, step in event.steps.items()}
                         yield {}, {"progress": progress}
+                        told += 1
+                        if monotonic() - started > UNHEARD_SECONDS and left(told):
+                            _LOG.warning(texts.UNHEARD)
+                            raise gr.Error(texts.UNHEARD, print_exception=False)
                     else:
-                        found[-1][event.method] = event
-            if not _seconds(found[0]):  # no method works, nor would it again
+                        found[event.method] = event
+            first = first or found
+            seconds.append(_seconds(found))
+            if not seconds[0]:  # no method works, nor would it again
                 break
         with TemporaryDirectory(prefix="lantern-demo-") as folder:
-            pictures, record = _whole(found[0], Path(folder), sheet)
-            seconds = [_seconds(one) for one in found]
+            pictures, record = _whole(first, Path(folder), sheet)
             yield pictures, record | ({"repeats": summary_of(seconds)} if races > 1 else {})
     except gr.Error:  # also the Space's own refusals, such as a spent quota
         raise
     except Exception as error:
-        logging.getLogger(__name__).exception("an API call failed")
+        _LOG.exception("an API call failed")
         raise gr.Error(texts.internal_error(error), print_exception=False) from error
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import gradio as gr
 
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import MethodFailed, Result, record_of
@@ -22,13 +23,13 @@ from lantern_demo.ui.components import (
     NO_TABLE,
     Updates,
     Widgets,
-    handed_out,
     outcomes,
     pack,
     results_of,
     scratch,
     shielded,
     status_html,
+    with_results,
 )
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.form import Form
@@ -37,7 +38,7 @@ from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query_of
 from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
 from lantern_demo.ui.run_state import Lane, Shown
-from lantern_demo.ui.run_view import LABELS, lane_view, picture_address, table, table_html
+from lantern_demo.ui.run_view import lane_view, picture_address, table, table_html
 from lantern_demo.ui.service import PROMPT, Item, Refused, Service
 
 # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
@@ -56,7 +57,9 @@ def draw(
     methods, seed = given[form.methods], given[form.seed]
     if not methods:
         raise Refused(texts.NO_METHODS)
-    values = given[form.others] | {name: given[knob] for name, knob in form.knobs.items()}
+    values = dict(given[form.others])
+    for name, knob in form.knobs.items():  # an empty field is refused; in the API it is the default
+        values[name] = "" if given[knob] is None else given[knob]
     values["seed"] = secrets.randbelow(NEW_SEEDS) if seed is None else seed
     try:
         request = service.request(prompt_of(form.sentence, given), methods, values)
@@ -144,12 +147,13 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     if shown.request is not None:
         updates[w.seed] = shown.request.seed
     if shown.record is None:  # the results are not left to look like this run's
-        updates |= {w.result: Shown(), w.table: NO_TABLE}
-        updates |= {button: handed_out(None) for button in (w.record, w.sheet)}
+        updates |= {w.table: NO_TABLE, **with_results(w, Shown())}
     else:
         updates |= results_of(w, service, shown, "live", True)
-        runs = [Recorded(shown.record, shown.pictures, shown.request), *visited][:VISITED]
-        updates |= {w.visited: runs, w.runs: strip_of([*runs, *recorded_runs()])}
+        # in place: after a reload the page has this list again
+        visited.insert(0, Recorded(shown.record, shown.pictures, shown.request))
+        del visited[VISITED:]
+        updates |= {w.visited: visited, w.runs: strip_of([*visited, *recorded_runs()])}
     return updates
 
 
@@ -166,7 +170,7 @@ def live(w: Widgets, shown: Shown, folder: Path, events: Iterable[Item]) -> Iter
         if isinstance(event, Frame) and not event.steps:
             ready = texts.READING
             if event.ready != PROMPT:
-                ready = texts.WARMING_UP.format(label=LABELS[event.ready])
+                ready = texts.WARMING_UP.format(label=METHODS[event.ready].label)
             yield {w.status: status_html(ready, "busy")}
             continue
         starts.append({method: len(tokens) for method, tokens in shown.told.items()})
@@ -184,7 +188,7 @@ def live(w: Widgets, shown: Shown, folder: Path, events: Iterable[Item]) -> Iter
             lanes[event.method] = Lane.done(shown.record["methods"][event.method])
             quiet, pictures = False, {event.method: picture_address(event.image)}
             shown.pictures |= pictures
-            file = saved(lambda one: keep_file(w.sheet, write_picture(folder, one)), event)
+            file = saved(lambda one: keep_file(w.file, write_picture(folder, one)), event)
             if file is not None:
                 shown.files[event.method] = f"gradio_api/file={file}"
         first = starts[0]
@@ -251,7 +255,8 @@ def _closing_words(shown: Shown) -> str:
     text += [record["warning"], texts.of_run(texts.SOURCES["live"], record)]
     text += [texts.NO_ROOM] if len(shown.files) < len(finished) else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
-    labels = [LABELS[entry["method"]] for entry in in_turn] if len(in_turn) < len(finished) else []
+    some = in_turn if len(in_turn) < len(finished) else []
+    labels = [METHODS[entry["method"]].label for entry in some]
     text += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
     struck = texts.named_words(record["unknown_words"])
     return status_html(" ".join(filter(None, text)), struck=struck)
@@ -279,7 +284,8 @@ def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterat
         for one in done:
             before = ran[one.method]["token_ids"]
             if one.tokens != before:
-                differ[one.method] = texts.other_tokens(LABELS[one.method], one.tokens, before)
+                label = METHODS[one.method].label
+                differ[one.method] = texts.other_tokens(label, one.tokens, before)
         yield {w.table: table_html(table(record, races))}
     end = [texts.REPEATED.format(of=REPEATS), *(differ.values() or [texts.REPRODUCED])]
     yield {told: status_html(" ".join(end))}

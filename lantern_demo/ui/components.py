@@ -121,8 +121,9 @@ class Widgets:
     twin: gr.Button
     stage: gr.HTML  # the lanes
     table: gr.HTML
-    record: gr.DownloadButton
-    sheet: gr.DownloadButton
+    record: gr.Button
+    sheet: gr.Button
+    file: gr.DownloadButton  # hidden; it hands out what one of these two has written
     runs: gr.HTML  # recorded ones and the visitor's
     offers: gr.HTML  # prompts, after a refusal
     go: gr.Textbox  # has words where a link is to be drawn
@@ -185,24 +186,38 @@ def results_of(w: Widgets, service: Service, shown: Shown, source: str, own: boo
     view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
     view["files"] = shown.files
     view |= {"link": query(record, preset), "own": own}
+    table_now = table_html(table(record))
+    return {w.stage: pack(view), w.table: table_now, **with_results(w, shown)}
+
+
+def with_results(w: Widgets, shown: Shown) -> Updates:
+    """Let the other handlers have a run, and its files be asked for; without results none can."""
+    there = gr.update(interactive=shown.record is not None)
+    return {w.result: shown, w.record: there, w.sheet: there}
+
+
+def record_file(folder: Path, shown: Shown) -> str:
+    assert shown.record is not None
+    return write_record(folder, shown.record)
+
+
+def sheet_file(folder: Path, shown: Shown) -> str:
+    assert shown.record is not None
     images = {method: picture_of(address) for method, address in shown.pictures.items()}
+    return write_sheet(folder, shown.record, images)
+
+
+def hand_out(w: Widgets, write: Callable[[Path, Shown], str], shown: Shown) -> Updates:
+    """Write a file of the results, and give it to the hidden button, which the page then presses.
+
+    Nothing is written before somebody asks: it would take time from the timed runs of others.
+    """
+    if shown.record is None:
+        return {w.file: None}
     with scratch() as folder:
-        # Gradio's copies are made here, since the folder is gone before Gradio would make them
-        # itself.
-        record_file = saved(lambda: keep_file(w.record, write_record(Path(folder), record)))
-        sheet_file = saved(lambda: keep_file(w.sheet, write_sheet(Path(folder), record, images)))
-    return {
-        w.result: shown,
-        w.stage: pack(view),
-        w.table: table_html(table(record)),
-        w.record: handed_out(record_file),
-        w.sheet: handed_out(sheet_file),
-    }
-
-
-def handed_out(file: str | None) -> Updates:
-    """Return the update of a button that hands out a file; without one nothing can be pressed."""
-    return gr.update(value=file, interactive=file is not None)
+        # Gradio's copy is made here, since the folder is gone before Gradio would make it itself.
+        file = saved(lambda: keep_file(w.file, write(Path(folder), shown)))
+    return {w.file: file, **({} if file else {w.status: status_html(texts.NO_ROOM, "error")})}
 
 
 def scratch() -> TemporaryDirectory[str]:

@@ -17,12 +17,13 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import disk_full
 from lantern_demo.runs.record import drawn_with
 from lantern_demo.runs.result import Result
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.run_view import COLOURS, LABELS, describe_run, stem
+from lantern_demo.ui.run_view import colour, describe_run, stem
 
 ROOM = 32 * 2**20  # bytes that must stay free: Gradio keeps a copy of each shown file
 TILE, GAP, MARGIN = 256, 20, 36  # pixels of the sheet
@@ -82,8 +83,8 @@ def write_sheet(folder: Path, record: dict[str, Any], pictures: dict[str, Image.
         x = MARGIN + i * (TILE + GAP)
         entry = record["methods"][name]
         sheet.paste(pictures[name].resize((TILE, TILE), Image.Resampling.LANCZOS), (x, top))
-        draw.rectangle((x, top + TILE, x + TILE - 1, top + TILE + 5), COLOURS[name])
-        draw.text((x, top + TILE + 16), LABELS[name], INK, body)
+        draw.rectangle((x, top + TILE, x + TILE - 1, top + TILE + 5), colour(name))
+        draw.text((x, top + TILE + 16), METHODS[name].label, INK, body)
         lines = texts.sheet_lines(entry)
         ran = describe_run(entry, settings)
         lines += wrap(ran, int(TILE / small.getlength("a")), max_lines=2, placeholder=" \u2026")

@@ -11,15 +11,22 @@ import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
 from lantern_demo.models.registry import PAPER
-from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, ON_THE_FORM, short_name
+from lantern_demo.settings.knobs import (
+    DEFAULT_SEED,
+    KNOBS,
+    MAX_LANTERN_K,
+    ON_THE_FORM,
+    bound_of,
+    short_name,
+)
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.ask import Sentence, filled
-from lantern_demo.ui.components import CHOSEN, NO_TABLE, Updates, answer, status_html
+from lantern_demo.ui.components import CHOSEN, Updates, answer, status_html
 from lantern_demo.ui.limits import AT_ONCE
 from lantern_demo.ui.recorded import recorded_runs, strip_of
+from lantern_demo.ui.run_view import table, table_html
 from lantern_demo.ui.service import Service
-from lantern_demo.ui.twin import RELAXED
 
 # The settings that have fields, two in a row. Links and the API set the others, too.
 FIELDS = ("lantern_k", "lantern_delta", "lanternpp_k", "lanternpp_lambda", "tree", "noise")
@@ -97,9 +104,7 @@ def add_settings(service: Service, sentence: Sentence) -> Form:
         elem_id="methods",
     )
     with gr.Row():
-        seed = gr.Number(
-            DEFAULT_SEED, label=texts.SEED_LABEL, info=texts.SEED_INFO, precision=0, elem_id="seed"
-        )
+        seed = gr.Number(DEFAULT_SEED, label=texts.SEED_LABEL, info=texts.SEED_INFO, elem_id="seed")
     knobs: dict[str, Any] = {}
     for pair in zip(FIELDS[::2], FIELDS[1::2], strict=True):
         with gr.Row():
@@ -149,8 +154,8 @@ def _knob(name: str, value: Any) -> Any:
         return gr.Dropdown(list(knob.choices), allow_custom_value=name == "tree", **common)
     if knob.step is not None:
         return gr.Slider(knob.limit.low, knob.limit.high, step=knob.step, **common)
-    # for a value out of range Gradio would show a message that fades
-    return gr.Number(precision=0, **common)
+    # for a value out of range Gradio would show a message that fades, and a precision would round
+    return gr.Number(**common)
 
 
 @dataclass(frozen=True)
@@ -160,37 +165,38 @@ class Numbers:
     table: gr.HTML
     repeat: gr.Button
     repeat_told: gr.HTML
-    record: gr.DownloadButton
+    record: gr.Button
     twin_of: gr.Radio
     twin: gr.Button
     twin_told: gr.HTML
     slider: gr.ImageSlider
 
 
-def add_strip() -> tuple[gr.HTML, gr.DownloadButton]:
-    """Add the strip of runs, and the picture of all lanes."""
+def add_strip() -> tuple[gr.HTML, gr.Button, gr.DownloadButton]:
+    """Add the strip of runs, the button of the picture of all lanes, and one that hands it out."""
     with gr.Row(elem_id="strip"):
         # Gradio's gallery would bring a player of films, of 150 KB, to every visit.
         runs = gr.HTML(strip_of(recorded_runs()), js_on_load=CHOSEN, elem_id="runs")
-        sheet = gr.DownloadButton(
+        sheet = gr.Button(
             texts.SHEET, elem_id="sheet", interactive=False, size="md", min_width=180, scale=0
         )
-    return runs, sheet
+    return runs, sheet, gr.DownloadButton(elem_id="file", visible="hidden")
 
 
 def add_numbers() -> Numbers:
     """Add the table, what draws the run again, and the twin."""
-    table = gr.HTML(NO_TABLE, elem_id="table")
+    first = table_html(table(recorded_runs()[0].record))
+    numbers = gr.HTML(first, elem_id="table")
     gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
     size: dict[str, Any] = {"size": "md", "min_width": 150}
     with gr.Row():
         repeat = gr.Button(texts.REPEAT, elem_id="repeat", **size)
-        record = gr.DownloadButton(texts.DOWNLOAD, elem_id="record", interactive=False, **size)
+        record = gr.Button(texts.DOWNLOAD, elem_id="record", interactive=False, **size)
     repeat_told = answer("repeat-told")
     gr.HTML(f'<p class="note">{escape(texts.TWIN_NOTE)}</p>')
     with gr.Row():
-        choices = [(METHODS[name].label, name) for name in RELAXED]
-        twin_of = gr.Radio(choices, value=RELAXED[-1], label=texts.TWIN_LABEL, elem_id="twin-of")
+        twins = [(method.label, method.id) for method in METHODS.values() if bound_of(method)]
+        twin_of = gr.Radio(twins, value=twins[-1][1], label=texts.TWIN_LABEL, elem_id="twin-of")
         twin = gr.Button(texts.TWIN, min_width=140, elem_id="twin")
     twin_told = answer("twin-told")
     # while it is empty, Gradio's slider has an ARIA attribute that is not allowed there
@@ -201,4 +207,4 @@ def add_numbers() -> Numbers:
         visible=False,
         elem_id="twin-slider",
     )
-    return Numbers(table, repeat, repeat_told, record, twin_of, twin, twin_told, slider)
+    return Numbers(numbers, repeat, repeat_told, record, twin_of, twin, twin_told, slider)

@@ -14,18 +14,24 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
 import gradio as gr
-from gradio import utils
+import httpx
+from gradio import networking, routes, utils
 from gradio.mcp import GradioMCPServer
 from gradio_client.utils import is_file_obj_with_meta
+from jinja2 import FunctionLoader
 
 CHECKED = "6.31.0"
 CHOICE = gr.Dropdown.preprocess
 WRAPPER = utils.function_wrapper
+URL_OK = networking.url_ok
+TEMPLATES: Any = routes.templates.env.loader
+FIRST_PAGE_SECONDS = 300
 CONTENT = GradioMCPServer.postprocess_output_data
 
 
@@ -50,6 +56,16 @@ def waiting(page: gr.Blocks, concurrency_id: str) -> int:
     """
     queues = page._queue.event_queue_per_concurrency_id
     return len(queues[concurrency_id].queue) if concurrency_id in queues else 0
+
+
+def unread(page: gr.Blocks, session: str | None) -> int:
+    """Return how many messages to a session nobody has read yet.
+
+    Gradio 6.31 runs a call whether or not its stream is ever opened, and has no documented way to
+    ask. It reads `Queue.pending_messages_per_session`.
+    """
+    messages = page._queue.pending_messages_per_session
+    return messages[session].qsize() if session in messages else 0
 
 
 def drop_lost_messages(page: gr.Blocks) -> None:
@@ -95,6 +111,44 @@ def close_what_is_left() -> None:
         return wrapper
 
     utils.function_wrapper = closing_wrapper
+
+
+def wait_for_first_page() -> None:
+    """Give a launched page as long as it needs to answer for the first time.
+
+    Gradio 6.31 asks its own server for the page, and gives it 3 seconds. On a busy machine it takes
+    longer, since the model is loaded meanwhile, and the launch would fail with advice about
+    proxies. It replaces `networking.url_ok` for one call: a shared address is asked after that.
+    """
+
+    def url_ok(url: str) -> bool:
+        networking.url_ok = URL_OK
+        try:
+            return httpx.head(url, timeout=FIRST_PAGE_SECONDS, verify=False).status_code < 400
+        except httpx.TransportError:
+            return False
+
+    networking.url_ok = url_ok
+
+
+def preview_links(title: str, text: str, picture: str) -> None:
+    """Give links to the page a preview: a title, a text and a picture of this server.
+
+    Gradio 6.31 has two sets of tags in its page, with its own name and picture, and no option for
+    them. It replaces the loader of `routes.templates`. A page's `config` has its whole address.
+    """
+    address = "{{ config['root'] }}/"
+    tags = {"og:type": "website", "og:title": title, "og:description": text}
+    tags |= {"og:url": address, "og:image": address + picture}
+    tags |= {"twitter:card": "summary_large_image"}
+    own = "".join(f'<meta property="{name}" content="{value}" />' for name, value in tags.items())
+
+    def load(name: str) -> str:
+        page = TEMPLATES.get_source(routes.templates.env, name)[0]
+        page = re.sub(r'<meta\s+(name|property)="(og|twitter):[^>]*>', "", page)
+        return page.replace("<head>", f"<head>{own}", 1)  # sites read the beginning alone
+
+    routes.templates.env.loader = FunctionLoader(load)
 
 
 def take_late_words(elem_class: str) -> None:

@@ -19,6 +19,7 @@ from lantern_demo.settings.settings import Settings, methods_of
 
 LONGEST = 40  # characters of a number
 CHOSEN = [name for name in Settings().as_dict() if name != "seed"]
+KNOWN = ("prompt", "model", "methods", "seed", *CHOSEN)  # parameters of a link
 
 
 def query(record: dict[str, Any], preset: Settings) -> str:
@@ -74,8 +75,7 @@ def read(parameters: Mapping[str, str], info: ModelInfo) -> Asked | None:
     Parameters of other names are ignored: other sites add theirs. Raise ValueError with a sentence
     for a value that is not allowed.
     """
-    known = {"prompt", "model", "methods", "seed", *CHOSEN}
-    given = {name: value for name, value in parameters.items() if name in known}
+    given = {name: parameters[name] for name in KNOWN if name in parameters}
     if not given:
         return None
     model, prompt = given.pop("model", info.id), given.pop("prompt", None)

@@ -107,7 +107,7 @@ def _decoded(step: Looked, likeliest: Callable[..., Any]) -> dict[str, Any]:
     pipe, places = step.pipe, len(step.tokens)
     liked: list[list[tuple[int, float]]] = []
     if step.cells:
-        with torch.inference_mode():
+        with pipe.threads.used(), torch.inference_mode():
             sampling = step.settings.sampling()
             by_cell = likeliest(pipe, step.prompt, sampling, tuple(step.tokens))
         liked = [by_cell[cell] for cell in step.cells]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -28,8 +29,11 @@ from lantern_demo.ui.components import (
     add_panel,
     add_stage,
     answer,
+    hand_out,
+    record_file,
     sent,
     shared_scripts,
+    sheet_file,
     status_html,
 )
 from lantern_demo.ui.form import Form, Numbers, add_numbers, add_settings, add_strip, choose
@@ -38,19 +42,22 @@ from lantern_demo.ui.gradio_patches import (
     calm_queue,
     close_what_is_left,
     drop_lost_messages,
+    preview_links,
+    wait_for_first_page,
     waiting,
 )
 from lantern_demo.ui.limits import AT_ONCE, ON_DEVICE, QUIET, SESSIONS, WAITING, SmallRequests
 from lantern_demo.ui.look_alikes import looker
-from lantern_demo.ui.recorded import Recorded, recorded_runs
-from lantern_demo.ui.restore import first_view, from_link, show_first, show_run
-from lantern_demo.ui.routes import call_faults, routes
+from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
+from lantern_demo.ui.restore import Visits, first_view, from_link, show_first, show_run
+from lantern_demo.ui.routes import PREVIEW, call_faults, routes
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.twin import compare_twins
 from lantern_demo.version import __version__
 
 CACHE_SECONDS = 3600  # how long pictures are kept
+LOADED_SECONDS = 0.25  # between two looks whether the model is loaded
 
 # A press of Back draws the run before. Tab goes past a list of options that scrolls: the browser
 # would stop there, and Gradio then closes it.
@@ -66,8 +73,16 @@ KEEP_FOCUS = """() => setTimeout(() => {
   if (!["draw", "stop", "surprise"].includes(window.lanternHeld)) return;
   document.querySelector("#draw:enabled, #stop:enabled")?.focus({ preventScroll: true });
 }, 50)"""
-CAME_BY = "() => [performance.getEntriesByType('navigation')[0]?.type ?? '']"
+# How the visitor came, and the name of the tab: a browser may forbid the store that keeps it.
+CAME_BY = """() => {
+  let name = "";
+  try {
+    name = sessionStorage.lanternTab ??= crypto.getRandomValues(new Uint32Array(4)).join("-");
+  } catch {}
+  return [`${performance.getEntriesByType("navigation")[0]?.type ?? ""} ${name}`];
+}"""
 GO = "(go) => { if (go) document.getElementById('draw').click(); }"
+TAKE_FILE = "() => setTimeout(() => document.getElementById('file').click(), 50)"
 # A tab that does not fit has no button in the page.
 TO_THE_SETTINGS = """() => {
   document.getElementById("tabs").scrollIntoView({ block: "start", behavior: "smooth" });
@@ -115,7 +130,7 @@ def build(
         offers = gr.HTML("", js_on_load=CHOSEN, elem_id="offers")
         arriving = gr.HTML("", elem_id="arriving")
         stage = add_stage(first)
-        runs, sheet = add_strip()
+        runs, sheet, file = add_strip()
         with gr.Tabs(elem_id="tabs") as below:
             with gr.Tab(texts.HOW_TAB, elem_id="how"):
                 add_panel(looker(service))
@@ -136,6 +151,7 @@ def build(
             numbers.table,
             numbers.record,
             sheet,
+            file,
             runs,
             offers,
             go,
@@ -144,13 +160,20 @@ def build(
         wire_prompt(service, sentence, offers)
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
         _wire_runs(service, queued, w, form, numbers)
+        for asked, write in ((w.record, record_file), (w.sheet, sheet_file)):
+            taken = asked.click(
+                partial(hand_out, w, write), w.result, [w.file, w.status], **AT_ONCE
+            )
+            taken.then(None, js=TAKE_FILE, **QUIET)
         _wire_arrival(page, service, w, form, arriving)
-        add_endpoints(service)
+        add_endpoints(page, service)
     # Without `api_open=False` a client could bypass the queue.
     page.queue(max_size=WAITING, default_concurrency_limit=1, api_open=False)
     calm_queue(page)
     drop_lost_messages(page)
     close_what_is_left()
+    wait_for_first_page()
+    preview_links(texts.TITLE, texts.PREVIEW, PREVIEW)
     answer_language_models()
     page.lantern_service = service
     return page
@@ -300,23 +323,29 @@ def _wire_arrival(
     """Wire the strip of runs, and the first view: a link's run or a recording, and the progress of
     the model.
     """
-    outputs = {*w.all(), *form.all()}
+    outputs, visits = {*w.all(), *form.all()}, Visits()
 
     def picked(shown: Shown, visited: list[Recorded], event: gr.SelectData) -> Updates:
         return show_run(service, w, form, shown, visited, event.index)
 
-    def first(came_by: str, request: gr.Request) -> Updates:
-        linked = from_link(service, w, form, dict(request.query_params), came_by)
-        if linked is not None:
-            return linked
-        updates = show_first(service, w)
-        if service.unavailable:
-            updates |= choose(service, form)
-        return updates
+    def first(came: str, request: gr.Request) -> Updates:
+        came_by, _, tab = came.partition(" ")
+        visited = visits.of(tab)
+        updates = from_link(service, w, form, dict(request.query_params), came_by, visited)
+        if updates is None:
+            updates = show_first(w)
+            if service.unavailable:
+                updates |= choose(service, form)
+        if visited:
+            updates[w.runs] = strip_of([*visited, *recorded_runs()])
+        return updates | {w.visited: visited}
 
-    def arrive() -> Iterator[str]:
+    async def arrive() -> AsyncIterator[str]:
         if service.state == "loading":
             yield status_html(texts.LOADING, "busy")
+        # It waits here without a thread: each tab would hold one of the 40 that answer.
+        while service.state == "loading":
+            await asyncio.sleep(LOADED_SECONDS)
         try:
             service.wait()
             yield status_html(service.warning) if service.warning else ""

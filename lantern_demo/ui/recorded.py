@@ -6,7 +6,7 @@ import gzip
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -50,14 +50,22 @@ def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image]) -
     path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
+@lru_cache(maxsize=64)
+def _thumbnail(address: str) -> str:
+    """Return the data address of a small picture of another one."""
+    return webp_address(picture_of(address).resize((THUMBNAIL, THUMBNAIL)))
+
+
 def strip_of(runs: Iterable[Recorded]) -> str:
     """Return a row of buttons as HTML, with a small picture of each run."""
     found = []
     for index, run in enumerate(runs):
-        picture = picture_of(next(iter(run.pictures.values()))).resize((THUMBNAIL, THUMBNAIL))
-        prompt = escape(run.record["prompt"])
+        picture, prompt = (
+            _thumbnail(next(iter(run.pictures.values()))),
+            escape(run.record["prompt"]),
+        )
         found.append(
             f'<button type="button" data-index="{index}" title="{prompt}" aria-label="{prompt}">'
-            f'<img src="{webp_address(picture)}" alt=""></button>'
+            f'<img src="{picture}" alt=""></button>'
         )
     return f'<div class="runs">{"".join(found)}</div>'

@@ -13,6 +13,7 @@ from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
 from lantern_demo.ui.compare import not_drawn
 from lantern_demo.ui.components import (
+    NO_TABLE,
     PANEL,
     Updates,
     Widgets,
@@ -20,15 +21,37 @@ from lantern_demo.ui.components import (
     results_of,
     script,
     status_html,
+    with_results,
 )
 from lantern_demo.ui.form import Form, choose, chosen_methods
+from lantern_demo.ui.limits import SESSIONS
 from lantern_demo.ui.recorded import Recorded, recorded_runs
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import picture_address, picture_of, results_view
 from lantern_demo.ui.service import Service
 
+LONGEST_NAME = 64  # characters of a tab's name
 FIRST_QUALITY = 66  # of WebP: every visit downloads these pictures
-RELOAD = "reload"  # how the browser came to the page, by its own name
+RELOAD, BACK = "reload", "back_forward"  # how the browser came to the page, by its own names
+
+
+class Visits:
+    """The runs of each visitor, by a name that the browser keeps for a tab over a reload.
+
+    A list is also the state of the tab's page, whose runs add to it.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[str, list[Recorded]] = {}
+
+    def of(self, tab: str) -> list[Recorded]:
+        """Return the list of a tab; without a name a new one. Only the latest tabs are kept."""
+        if not 0 < len(tab) <= LONGEST_NAME:
+            return []
+        self._runs[tab] = self._runs.pop(tab, [])
+        while len(self._runs) > SESSIONS:
+            del self._runs[next(iter(self._runs))]
+        return self._runs[tab]
 
 
 def show_run(
@@ -67,22 +90,25 @@ def first_view() -> tuple[dict[str, Any], str]:
     return view, "\n".join([words, *map(script, PANEL)])
 
 
-def show_first(service: Service, w: Widgets) -> Updates:
-    """Return the numbers and files of the first recorded run, which is on the stage already.
-
-    The form stays: the visitor may be typing.
-    """
-    shown = _presented(service, w, recorded_runs()[0], "recorded")
-    return {part: update for part, update in shown.items() if part is not w.stage}
+def show_first(w: Widgets) -> Updates:
+    """Let the handlers have the first recorded run, which the page shows already."""
+    run = recorded_runs()[0]
+    return with_results(w, Shown({}, run.record, run.pictures))
 
 
 def from_link(
-    service: Service, w: Widgets, form: Form, parameters: Mapping[str, str], came_by: str
+    service: Service,
+    w: Widgets,
+    form: Form,
+    parameters: Mapping[str, str],
+    came_by: str,
+    visited: list[Recorded],
 ) -> Updates | None:
     """Show the recorded run that a link requests, or have another drawn; None for no request.
 
-    After a reload nothing is drawn: the visitor hears that a run that went on was stopped. Nor is
-    it for a link with a wrong value, which is named; its other values are filled in.
+    After a reload, and after Back, a run of this visit is shown again. After a reload no other is
+    drawn: the visitor hears that it is not there. Nor is it for a link with a wrong value, which is
+    named; its other values are filled in.
     """
     info = service.info
     asked, wrong = _readable(parameters, info)
@@ -90,19 +116,22 @@ def from_link(
         return None
     if asked is None:
         words = status_html(wrong, "refused") if wrong else status_html(texts.OLD_LINK)
-        return {**show_first(service, w), w.status: words}
-    if not wrong and (example := _example_of(asked)) is not None:
-        return show_run(service, w, form, Shown(), [], example)
-    words = status_html(texts.RELOADED if came_by == RELOAD else texts.READY_LINK)
-    go = not wrong and came_by != RELOAD and asked.prompt is not None
+        return {**show_first(w), w.status: words}
+    again = came_by in (RELOAD, BACK)
+    known = visited if again else []
+    if not wrong and (index := _known(asked, known, again)) is not None:
+        return show_run(service, w, form, Shown(), known, index)
+    whole = not wrong and asked.prompt is not None
+    go = whole and came_by != RELOAD
+    words = status_html(texts.READY_LINK if go or not whole else texts.RELOADED)
     try:
         completed(info, asked.prompt or USUAL)
-        drawn = go
+        drawn = whole
     except NotDrawn:  # Draw will refuse it
         drawn = False
     lanes = not_drawn(chosen_methods(service, asked.methods), info.tokens)
     return {
-        **({w.stage: lanes} if drawn else show_first(service, w)),
+        **({w.stage: lanes, w.table: NO_TABLE} if drawn else show_first(w)),
         **choose(service, form, asked.prompt, asked.methods, asked.settings),
         **({form.seed: asked.settings.seed} if asked.seeded else {}),
         w.status: status_html(wrong, "refused") if wrong else words,
@@ -117,19 +146,25 @@ def _readable(parameters: Mapping[str, str], info: ModelInfo) -> tuple[link.Aske
     except ValueError as error:
         wrong = texts.REFUSED_LINK.format(why=texts.to_visitor(str(error)))
     right: dict[str, str] = {}
-    for name, value in parameters.items():
+    for name in filter(parameters.__contains__, link.KNOWN):
         with suppress(ValueError):
-            link.read({**right, name: value}, info)
-            right[name] = value
+            link.read({**right, name: parameters[name]}, info)
+            right[name] = parameters[name]
     return link.read(right, info), wrong
 
 
-def _example_of(asked: link.Asked) -> int | None:
-    """Return the index of the recorded run that a link requests, with or without its trees."""
+def _known(asked: link.Asked, visited: list[Recorded], again: bool) -> int | None:
+    """Return the index of the run of this visit, or else of the recorded one, that a link requests.
+
+    It may leave out the draft trees. But `again`, after a reload, a link without them is that of a
+    run that had not ended, and a recording would look like its answer.
+    """
     wanted, settings = (asked.prompt, asked.methods), asked.settings.as_dict()
-    for index, record in enumerate(run.record for run in recorded_runs()):
-        same = wanted == (record["prompt"], record["order"])
-        if same and settings in (drawn_with(record), record["settings"]):
+    for index, run in enumerate([*visited, *recorded_runs()]):
+        record, ways = run.record, [drawn_with(run.record)]
+        if index < len(visited) or not again:
+            ways.append(record["settings"])
+        if wanted == (record["prompt"], record["order"]) and settings in ways:
             return index
     return None
 

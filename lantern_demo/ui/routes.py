@@ -1,25 +1,46 @@
 """Addresses in addition to those of the page and its API.
 
 GET /healthz: whether the program is up and its model loaded, for uptime checks. The page's scripts
-get the others when they need them: /palettes/{model} and /panel.js.
+get the others when they need them: /palettes/{model} and /panel.js. Who is sent a link gets
+/preview.png.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from PIL import Image, ImageOps
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import lantern_demo
 from lantern_demo.ui import texts
+from lantern_demo.ui.components import scratch, sheet_file
+from lantern_demo.ui.files import PAPER
+from lantern_demo.ui.recorded import recorded_runs
+from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 
 FRESH = {"Cache-Control": "no-store"}
+PREVIEW = "preview.png"
+PREVIEW_SIZE = (1200, 630)  # which the sites that show previews ask for
 FOR_AN_HOUR = {"Cache-Control": "max-age=3600"}
+
+
+@cache
+def preview_picture() -> bytes:
+    """Return the race of the first example as PNG, in the shape of a preview."""
+    run, buffer = recorded_runs()[0], io.BytesIO()
+    with scratch() as folder:
+        sheet = Image.open(sheet_file(Path(folder), Shown({}, run.record, run.pictures)))
+        ImageOps.pad(sheet, PREVIEW_SIZE, color=PAPER).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 def routes(page: gr.Blocks, service: Service) -> list[Route]:
@@ -39,18 +60,26 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
         return JSONResponse(body, status_code=200 if body["ready"] else 503, headers=FRESH)
 
     def palette(request: Request) -> Response:
-        """Answer with a model's token colours, three bytes each, or 404 for one not loaded."""
+        """Answer with a model's token colours, three bytes each.
+
+        404: this server never has them; 503: not yet, since the model still loads.
+        """
         colours = service.palette(request.path_params["model"])
         if colours is None:
-            return Response(status_code=404)
+            return Response(status_code=503 if service.state == "loading" else 404, headers=FRESH)
         return Response(colours, media_type="application/octet-stream", headers=FOR_AN_HOUR)
 
     def panel(_: Request) -> Response:
         """Answer with the scripts of the panel that explains a step."""
         return Response(page.lantern_panel, media_type="text/javascript")
 
+    def preview(_: Request) -> Response:
+        """Answer with the picture of a link's preview."""
+        return Response(preview_picture(), media_type="image/png", headers=FOR_AN_HOUR)
+
     return [
         Route("/healthz", health),
+        Route(f"/{PREVIEW}", preview),
         Route("/palettes/{model}", palette),
         Route("/panel.js", panel),
     ]

@@ -6,7 +6,7 @@ import base64
 import io
 from collections.abc import Sequence
 from html import escape
-from itertools import cycle, pairwise
+from itertools import pairwise
 from math import isqrt
 from statistics import median
 from typing import Any
@@ -25,12 +25,19 @@ from lantern_demo.ui.run_state import Lane
 # In the order of the methods: Okabe and Ito's colours, which colour-blind people can distinguish,
 # and a violet. Further methods begin again at the front.
 PALETTE = ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#7a4fa3")
-COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
-LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
 
 # settings that a lane shows where they are not the preset's, and their names there
 SAMPLING = {"temperature": "temperature", "cfg_scale": "guidance"}
 LARGEST = 512  # pixels a side of a picture that travels with the results
+
+
+def colour(method: str) -> str:
+    """Return the colour of a method, also of one that was registered just now."""
+    return PALETTE[list(METHODS).index(method) % len(PALETTE)]
+
+
+# of the package's own methods, for the figures of `examples`
+COLOURS = {method: colour(method) for method in METHODS}
 
 
 def stem(method: str) -> str:
@@ -59,7 +66,7 @@ def lane_view(
         "id": lane.method,
         "name": stem(lane.method),
         "label": method.label,
-        "colour": COLOURS[lane.method],
+        "colour": colour(lane.method),
         "lossless": method.lossless,
         "kind": texts.kind_of(method),
         "phase": lane.phase,
@@ -222,7 +229,7 @@ def _row(entry: dict[str, Any], settings: Settings, races: list[dict[str, Any]])
     if raced and raced[0][1]["noise"] != entry["noise"] != "independent":
         noise += ", vanilla's independent"
     return [
-        LABELS[name],
+        METHODS[name].label,
         f"{entry['steps']} ({entry['mean_accepted_length']:.2f})",
         f"{median(summary['decode_seconds']):.2f}",
         gain,

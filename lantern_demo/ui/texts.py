@@ -14,6 +14,10 @@ from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
 NAME, SUBJECT = "LANTERN", "speculative decoding for image models, live"
+PREVIEW = (
+    "Vanilla, EAGLE-1, EAGLE-2, LANTERN and LANTERN++ draw the same prompt with one image model. "
+    "Watch the race, see each step, and draw your own."
+)
 HEADLINE = "<h1>The same prompt in fewer steps.</h1>"
 INTRODUCTION = (
     "<p>An image model paints a picture piece by piece (token by token). Each piece takes one slow "
@@ -122,7 +126,7 @@ OLD_LINK = (
     "The link is of an older version, which kept runs. That run is gone; an example is shown."
 )
 RELOADED = (
-    "A run that was not done is stopped. An example is shown; Draw begins yours from the start."
+    "This run had not ended, or is no longer kept. Draw begins it from the start, with its seed."
 )
 NOT_DRAWN_YET = "Nothing is drawn yet."
 NO_ROOM = (
@@ -157,6 +161,7 @@ WARMING_UP = "Getting {label} ready; this is not timed."
 MOST_WORDS = 8  # unknown words that are named
 RESET_TO = "All of these are again as {title} has them."
 TOO_LARGE = "The request is too large; at most {megabytes} MB are read."
+UNHEARD = "the call was stopped: nobody has opened its stream of answers"
 NO_ENDPOINT = "There is no endpoint {path}; there are {endpoints}."
 NO_PARAMETER = "{path} has no parameter {unknown}; it takes {allowed}."
 NO_PARAMETERS = "none"
@@ -257,6 +262,11 @@ WEB: dict[str, Any] = {
     "scrub": "Time of the replay",
     "copy": "Copy link",
     "copied": "Copied",
+    "copyIt": "This browser lets no page copy here. Copy the link:",
+    "noServer": (
+        "This page does not reach its server at this address, so it cannot draw. Behind a path of "
+        "a proxy the server needs that path in its variable GRADIO_ROOT_PATH."
+    ),
     "download": "Download the picture drawn with {method} (PNG)",
     "explain": HOW_TAB,
     "noSteps": "No method has finished, so there is no step to show yet.",

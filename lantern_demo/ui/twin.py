@@ -12,13 +12,13 @@ from PIL import Image, ImageDraw
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.record import twin_settings
 from lantern_demo.runs.result import MethodFailed
+from lantern_demo.settings.knobs import bound_of
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates, Widgets, outcomes, shielded, status_html
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import picture_of
 from lantern_demo.ui.service import Refused, Service
 
-RELAXED = [method.id for method in METHODS.values() if not method.lossless]
 ORANGE = "#f0a500"
 
 
@@ -28,7 +28,7 @@ def compare_twins(
 ) -> Iterator[Updates]:
     """Draw the twin of a method of the shown run, and show both pictures."""
     record = shown.record
-    if record is None or method not in record["methods"] or method not in RELAXED:
+    if record is None or method not in record["methods"] or bound_of(METHODS[method]) is None:
         raise Refused(texts.NO_TWIN)
     settings, trees = twin_settings(record, method)
     model = record["model"]["id"]

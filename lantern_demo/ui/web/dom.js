@@ -21,6 +21,24 @@ function say(sentence, values) {
   return sentence.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 }
 
+/** Copy a text, and return whether that is done. Only a secure address has a clipboard; elsewhere a
+ * selection is copied. */
+async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const before = document.activeElement;
+    const field = el("textarea", { class: "spoken" }, text);
+    document.body.append(field);
+    field.select();
+    const done = document.execCommand("copy");
+    field.remove();
+    before?.focus({ preventScroll: true });
+    return done;
+  }
+}
+
 /** The picture of an address, once it can be drawn. */
 async function imageAt(address) {
   const image = new Image();

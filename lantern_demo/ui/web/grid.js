@@ -2,18 +2,22 @@
 
 const palettes = new Map(); // by model, [V, 3] bytes, or null where there are none
 
-/** The colours of a model's tokens, asked for once; `then` is called when they come. */
+/** The colours of a model's tokens, asked for once; `then` is called when they come. Without an answer,
+ * and while the model loads, the next call asks again. */
 function paletteOf(model, then) {
   if (!palettes.has(model)) {
     palettes.set(model, null);
     fetch(`palettes/${encodeURIComponent(model)}`)
-      .then((answer) => (answer.ok ? answer.arrayBuffer() : null))
+      .then((answer) => {
+        if (answer.status === 503) throw new Error("not yet");
+        return answer.ok ? answer.arrayBuffer() : null;
+      })
       .then(
         (bytes) => {
           palettes.set(model, bytes && new Uint8Array(bytes));
           then();
         },
-        () => {},
+        () => palettes.delete(model),
       );
   }
   return palettes.get(model);

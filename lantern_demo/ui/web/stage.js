@@ -101,10 +101,11 @@ function setAddress(link, another) {
   if (`?${asked}` !== location.search) history[write](history.state, "", `?${asked}`);
 }
 
-/** Copy the link of what is shown. */
+/** Copy the link of what is shown; where no page may copy, show it selected. */
 async function copyLink() {
-  await navigator.clipboard.writeText(location.origin + location.pathname + (state.link ?? ""));
-  linkButton.textContent = words.copied;
+  const link = location.origin + location.pathname + (state.link ?? "");
+  if (await copyText(link)) linkButton.textContent = words.copied;
+  else prompt(words.copyIt, link);
 }
 
 /** A run goes on: pieces are painted as they are told, and a lane that arrives has its picture. */
@@ -115,6 +116,7 @@ function goOn(view, views, racing) {
     document.dispatchEvent(new CustomEvent("lantern-run"));
   }
   why.textContent = racing ? words.racing : "";
+  why.removeAttribute("data-later");
   scrub.value = 0;
   scrub.style.setProperty("--played", "0%");
   if (racing) lead(views.filter(({ phase }) => phase !== "failed"));
@@ -236,6 +238,7 @@ function draw() {
   });
   if (now < state.total) lead(finished().map(so));
   else setHeadline(headlineOf(finished()));
+  why.toggleAttribute("data-later", now < state.total);
   scrub.value = state.total ? Math.round((1000 * now) / state.total) : 0;
   scrub.style.setProperty("--played", `${scrub.value / 10}%`);
   scrub.setAttribute("aria-valuetext", seconds(now));
@@ -293,6 +296,16 @@ function open(one, event) {
   look(one.data, pointed ? cellAt(one.canvas, state.grid, event) : undefined);
 }
 
+/** Say so where the server is not where Gradio looks for it, as behind a path of a proxy. */
+async function findServer() {
+  const { root } = window.gradio_config;
+  if (root === location.origin + location.pathname.replace(/\/$/, "")) return;
+  const health = await fetch(`${root}/healthz`).then((answer) => answer.json()).catch(() => ({}));
+  if (health.model) return;
+  place.prepend(el("p", { class: "status error", role: "alert" }, words.noServer));
+}
+
+findServer();
 new ResizeObserver(repaint).observe(grid);
 watch("value", show);
 show();
