@@ -28,7 +28,7 @@ from small_models import (
     summary,
 )
 
-from lantern_demo.decoding import graphs, loop
+from lantern_demo.decoding import graphs, loop, switch
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step
@@ -320,6 +320,20 @@ def test_runs_of_another_room_or_other_rows_get_another_runner(model: Model) -> 
     for how in ways:
         assert summary(list(model.run(runners=runners, **how))) == summary(list(model.run(**how)))
     assert len(runners) == len(ways)
+
+
+def test_after_an_error_of_kernels_no_kept_runner_replays_them(
+    model: Model, made: list[Steps], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runners, on = Runners(), [True]
+    monkeypatch.setattr(switch, "on", lambda device: on[0])
+    for _ in range(2):
+        list(model.run("vanilla", runners=runners))
+    assert len(made) == 1
+    on[0] = False
+    for _ in range(2):
+        list(model.run("vanilla", runners=runners))
+    assert len(made) == 2
 
 
 def test_memory_is_made_by_letting_idle_runners_go(
