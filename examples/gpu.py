@@ -9,7 +9,7 @@ trained weights would accept is not measured.
 Replayed graphs must draw the tokens of eager steps, Triton kernels those of plain modules, and
 lossless methods those of vanilla. In float32 all must agree. In 16 bits the program counts those
 that do. It times steps in a model's last format, with trees of several sizes, and splits them into
-draft, verify and commit. LANTERN_KERNELS=1 runs Triton kernels, LANTERN_KERNELS=0 leaves them out.
+draft, verify and commit. LANTERN_KERNELS=1 runs Triton kernels.
 
 Every row rewrites DIR/gpu.json and DIR/gpu.md. `--device cpu` tries the program with tiny models.
 """
@@ -30,6 +30,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +43,8 @@ from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import bundled
 from lantern_demo.models.device import half, pick_device
-from lantern_demo.models.families import blank_network, for_accelerator
+from lantern_demo.models.families import blank_network
+from lantern_demo.models.prepare import for_accelerator
 from lantern_demo.models.registry import AnoleConfig, LlamaGenConfig, Sizes, model_info
 from lantern_demo.models.tensors import fill
 from lantern_demo.models.tokenizer import neighbour_table
@@ -167,7 +169,9 @@ def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
     def weight(name: str, shape: torch.Size) -> Tensor:
         if "norm" in name or len(shape) == 1:
             return torch.full(shape, float(name.endswith("weight")), dtype=dtype, device=device)
-        scaled = (block * shape[1] ** -0.5).half().to(device, dtype)
+        # each begins elsewhere, or queries would equal keys, and a gate its up projection
+        own = block.roll(crc32(name.encode()))
+        scaled = (own * shape[1] ** -0.5).half().to(device, dtype)
         return scaled.repeat(-(-shape.numel() // BLOCK))[: shape.numel()].view(shape)
 
     weights = {name: weight(name, w.shape) for name, w in network.state_dict().items()}

@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="FILE.json: write the numbers")
     parser.add_argument("--picture", type=Path, help="FILE.png: write one picture")
     args = parser.parse_args()
-    pipe = load("lantern-scenes", device="cpu")
+    pipe = load("lantern-scenes", device="cpu")  # a GPU's kernels refuse slots with gaps
     found = race(pipe, args.window, args.prompts)
     print(
         f"{found['mean_accepted_length']:.2f} tokens a step, {found['changed']:.0%} look-alikes, "

@@ -13,17 +13,31 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
+from launches import META, Launches, Watch
 from torch import Tensor
 
 from lantern_demo.bench import audit
+from lantern_demo.bench.__main__ import main as commands
 from lantern_demo.bench.audit import Cell, cells_of, main, rows_of, run_cell
 from lantern_demo.bench.chi_square import chi_square, distance, expected_distance, worst_stretch
-from lantern_demo.bench.toy import CASES, LENGTH, VOCAB, Tables, ToyTarget, index_of, joint
+from lantern_demo.bench.toy import (
+    CASES,
+    LENGTH,
+    VOCAB,
+    Tables,
+    ToyDrafter,
+    ToyTarget,
+    index_of,
+    joint,
+)
+from lantern_demo.decoding import graphs, loop, switch
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.interfaces import Pass
+from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import guide, probabilities
+from lantern_demo.decoding.step import Steps
 
 
 @pytest.fixture(autouse=True)
@@ -206,6 +220,68 @@ def test_what_a_target_is_told_wrongly_shows(
     assert run_cell(Cell("eagle1", "shared", "top-p"), 12).differ
 
 
+# -- on a GPU, whose captured steps have their own sizes and runners that are kept
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of the sizes that a GPU captures, on kept runners."""
+    kept = type("Kept", (graphs.Runner,), {"name": graphs.GraphRunner.name})
+    monkeypatch.setattr(loop, "captures", lambda _: True)
+    monkeypatch.setattr(loop, "GraphRunner", lambda steps, free: kept(steps))
+    monkeypatch.setattr(Steps, "exact", False)
+
+
+@pytest.mark.parametrize("method", ["eagle1", "eagle2", "sjd"])
+def test_captured_steps_draw_the_same_sequences(
+    method: str, captured: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = cells_of([method], ["guided"])[-1]
+    play = audit.player(cell, audit.CPU)
+    found = [play(seed).tokens for seed in range(12)]
+    monkeypatch.undo()
+    play = audit.player(cell, audit.CPU)
+    assert found == [play(seed).tokens for seed in range(12)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_gpu_may_capture_a_step_of_the_toys(method: str) -> None:
+    tables = Tables(CASES["guided"])
+    for cell in cells_of([method], ["guided"]):
+        config = audit.config_of(METHODS[method], cell.noise, CASES["guided"].sampling, META)
+        models = ToyTarget(tables, META), ToyDrafter(tables, META)
+        parts = parts_of(config, VOCAB)
+        steps = Steps(*models, config, *parts)
+        steps.cache.start(1)
+        root, uniforms = torch.zeros(1).long(), torch.empty(LENGTH, steps.draws)
+        steps.begin(torch.empty(2, 1, 1).to(META), root.to(META), uniforms.to(META), None)
+        for shape in steps.shapes():
+            steps.step(shape)  # what is worked out once is there from then on
+            found = Launches()
+            steps.step(shape, lambda _, seen=found: Watch(seen.kernels, seen.faults))
+            assert found.faults == [] and found.kernels, (cell, shape)
+
+
+def test_without_a_gpu_a_sentence_ends_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as end:
+        commands(["audit", "--device", "cuda"])
+    assert end.value.code == 2 and capsys.readouterr().err.startswith(
+        "python -m lantern_demo.bench audit: device 'cuda' is not available here; use auto or cpu"
+    )
+
+
+def test_the_report_says_whether_kernels_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = run_cell(Cell("vanilla", "shared", "cold"), 5)
+    assert row.engine == audit.engine_of([row], audit.CPU) == ""
+    monkeypatch.setattr(switch, "on", lambda device: True)
+    assert audit.engine_of([row], audit.CPU) == "Triton kernels"
+    without = replace(row, engine="without kernels: no Triton")
+    assert audit.engine_of([row, without], audit.CPU) == "without kernels: no Triton"
+
+
 def test_relaxed_methods_show_their_distance_and_must() -> None:
     row = run_cell(Cell("lantern", "independent", "sharp"), 600)
     assert not row.lossless and not row.exact and float(row.verdict.removeprefix("off by ")) > 0.05
@@ -252,7 +328,9 @@ def test_the_report_says_what_ran_and_what_is_wrong(
     assert report["machine"]["processors"] and "\n| lantern | independent | no | " in text
     wrong = replace(rows_of(report)[0], stretch_p=1e-5)
     monkeypatch.setattr(
-        audit, "run_cell", lambda cell, runs: replace(wrong, noise=cell.noise, case=cell.case)
+        audit,
+        "run_cell",
+        lambda cell, runs, device: replace(wrong, noise=cell.noise, case=cell.case),
     )
     assert main(command(tmp_path / "wrong.json", "--methods", "vanilla")) == 1
     named = "; ".join(
@@ -266,8 +344,8 @@ def test_the_report_says_what_ran_and_what_is_wrong(
 def test_every_run_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: dict[Cell, list[int]] = {}
 
-    def player(cell: Cell):
-        play, seeds[cell] = sound(cell), []
+    def player(cell: Cell, device: torch.device):
+        play, seeds[cell] = sound(cell, device), []
         return lambda seed: seeds[cell].append(seed) or play(seed)
 
     sound = audit.player

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,6 +19,7 @@ from lantern_demo.bench.__main__ import main
 from lantern_demo.bench.summary import FEWEST, interval, markdown, summarise
 from lantern_demo.decoding import switch
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Pipeline
 
 TOKENS = 16
@@ -181,6 +183,14 @@ def test_steps_and_tokens_of_tiny_models(tmp_path: Path) -> None:
     told = (tmp_path / "gpu.md").read_text(encoding="utf-8")
     assert "these numbers say nothing about a GPU" in told
     assert "| lantern-scenes | float32 | eagle1 | 8 |" in told
+
+
+def test_no_two_parts_of_a_random_network_have_the_same_weights() -> None:
+    """Or tokens would agree where two of them are exchanged."""
+    sizes = replace(REGISTRY["llamagen-t2i-256"].published.target, **gpu.SMALL, layers=2)
+    network = gpu.random_network(sizes, torch.device("cpu"), torch.float32)
+    parts = [w.flatten()[:64] for w in network.parameters() if w.dim() == 2]
+    assert len(torch.stack(parts).unique(dim=0)) == len(parts) > 14
 
 
 @pytest.mark.parametrize(

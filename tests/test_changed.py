@@ -11,7 +11,8 @@ import pytest
 import torch
 from test_loop import DRAFTER, PREFIX, SETTINGS, TARGET
 
-from examples.quality.tvd import picture_tvd
+from examples.quality import tvd
+from lantern_demo.decoding import switch
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.evidence import own_logits, with_evidence
 from lantern_demo.decoding.loop import Step, decode
@@ -75,4 +76,21 @@ def test_statistics_and_records_have_it(pipe: Pipeline) -> None:
 
 def test_a_greedy_run_has_no_distance() -> None:
     with pytest.raises(ValueError, match="temperature is 0; a distance between distributions"):
-        picture_tvd(TARGET, DRAFTER, PREFIX, config_of("lantern", sampling=Sampling(0)))
+        tvd.picture_tvd(TARGET, DRAFTER, PREFIX, config_of("lantern", sampling=Sampling(0)))
+
+
+def test_modules_measure_a_distance_after_an_error_of_a_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config, real, broken = config_of("lantern"), tvd.own_logits, [True]
+    wanted = tvd.picture_tvd(TARGET, DRAFTER, PREFIX, config)
+
+    def logits(*given: Any) -> Any:
+        if broken:
+            raise switch.KernelError(f"no kernel {broken.pop()}")
+        return real(*given)
+
+    monkeypatch.setattr(switch, "reason", "")
+    monkeypatch.setattr(tvd, "own_logits", logits)
+    assert tvd.picture_tvd(TARGET, DRAFTER, PREFIX, config) == wanted > 0
+    assert not broken and switch.reason == "without kernels: no kernel True"

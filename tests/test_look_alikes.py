@@ -7,10 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 from PIL import Image
 
+from lantern_demo.decoding import switch
+from lantern_demo.decoding.loop import device_work
 from lantern_demo.settings.settings import Settings
-from lantern_demo.ui import texts
+from lantern_demo.ui import look_alikes, texts
 from lantern_demo.ui.look_alikes import AROUND, CELLS, LIKED, looker
 from lantern_demo.ui.run_view import picture_of
 from lantern_demo.ui.service import Service
@@ -92,6 +95,30 @@ def test_what_the_model_likes_in_a_place_follows_from_the_tokens_before(
     assert liked(tokens=[*before, 3, *[5] * 216]) == liked(), "and none behind"
     many = look(step(cells=list(range(1, 40))))["liked"]
     assert len(many) == CELLS, "no more than are shown, however many are sent"
+
+
+def test_after_an_error_of_a_kernel_modules_look(
+    look: Look, tiny_service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the pipeline's own device, which need not be the current one."""
+    asked = step(cells=[50], tokens=[7] * TOKENS)  # a picture that no other look has kept
+    real, broken, devices = look_alikes.own_logits, [True], list[Any]()
+
+    def logits(*given: Any) -> Any:
+        if broken:
+            raise switch.KernelError(f"no kernel {broken.pop()}")
+        return real(*given)
+
+    def work(device: torch.device) -> Any:
+        devices.append(device)
+        return device_work(device)
+
+    monkeypatch.setattr(switch, "reason", "")
+    monkeypatch.setattr(look_alikes, "own_logits", logits)
+    monkeypatch.setattr(look_alikes, "device_work", work)
+    assert len(look(asked)["liked"][0]) == LIKED
+    assert switch.reason == "without kernels: no kernel True"
+    assert devices == [tiny_service.wait().device]
 
 
 def test_a_picture_is_sent(look: Look) -> None:

@@ -29,7 +29,7 @@ from small_models import (
     summary,
 )
 
-from lantern_demo.decoding import graphs, loop
+from lantern_demo.decoding import graphs, loop, switch
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.graphs import Runners
@@ -340,6 +340,20 @@ def test_an_observer_gets_a_runner_of_its_own(model: Model) -> None:
         assert len(seen) == count
     fits = [loop.key_of(*model.models, config, parts) for parts in (loop.parts_of, observing)]
     assert runners.fitting(fits) == 2 and runners.fitting([fits[0], fits[0], "another"]) == 1
+
+
+def test_after_an_error_of_kernels_no_kept_runner_replays_them(
+    model: Model, made: list[Steps], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runners, on = Runners(), [True]
+    monkeypatch.setattr(switch, "on", lambda device: on[0])
+    for _ in range(2):
+        list(model.run("vanilla", runners=runners))
+    assert len(made) == 1
+    on[0] = False
+    for _ in range(2):
+        list(model.run("vanilla", runners=runners))
+    assert len(made) == 2
 
 
 def test_memory_is_made_by_letting_idle_runners_go(

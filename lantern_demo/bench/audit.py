@@ -7,6 +7,9 @@ test compares the counted sequences with the exact distribution. The number of r
 detect a distance of SEEN nine times in ten. Every lossless method must pass. Every other one must
 fail, which shows that the audit detects faults.
 
+With --device cuda the steps are those of a GPU: captured graphs, and Triton kernels where they are
+on. The tables and the tests stay the same.
+
 The audit covers this project's implementation of each method, not its authors' program. With --out
 FILE.json the report is written as FILE.json and FILE.md. The exit status is 1 if a lossless row
 fails or a lossy one passes.
@@ -44,13 +47,18 @@ from lantern_demo.bench.toy import (
     index_of,
     neighbours,
 )
+from lantern_demo.decoding import switch
 from lantern_demo.decoding.config import NOISE, Config
+from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
+from lantern_demo.models.device import pick_device
+from lantern_demo.models.prepare import use_kernels
 from lantern_demo.settings.settings import Settings, choice_of
 
+CPU = torch.device("cpu")
 SEEDS = 500  # of rows that are compared with vanilla's sequences
 SEEN = 0.05  # total variation distance that `ToyCase.runs` runs detect nine times in ten
 # A row of counts passes when its p-value over all stretches is not below this. Sound rows fall
@@ -111,7 +119,8 @@ class Row:
     tokens that fits worst; `stretch_p`, its p-value times the number of stretches; `impossible`,
     the count of sequences with probability 0. All rows have `sees`, the smallest distance that they
     detect nine times in ten. `accepted` is the mean tokens per forward pass after the prefill.
-    `seconds` are those of one process.
+    `seconds` are those of one process. `engine` is why a GPU ran without graphs or kernels, as in a
+    run's record.
     """
 
     method: str
@@ -128,6 +137,7 @@ class Row:
     impossible: int = 0
     accepted: float = 1.0
     seconds: float = 0.0
+    engine: str = ""
 
     @property
     def cell(self) -> Cell:
@@ -184,28 +194,30 @@ def sees(cell: Cell, runs: int) -> float:
     return round(min(1.0, SEEN * (CASES[cell.case].runs / runs) ** 0.5), 3)
 
 
-def player(cell: Cell) -> Callable[[int], Decoded]:
-    """Return a function that runs a cell once, given a seed; the runs share models and config."""
+def player(cell: Cell, device: torch.device) -> Callable[[int], Decoded]:
+    """Return a function that runs a cell once, given a seed; the runs share models, config, and a
+    GPU's graphs."""
     tables = _tables(cell.case)
-    target = ToyTarget(tables)
-    drafter = ToyDrafter(tables)
-    clock = Clock("cpu")
-    common = config_of(METHODS[cell.method], cell.noise, CASES[cell.case].sampling)
+    target = ToyTarget(tables, device)
+    drafter = ToyDrafter(tables, device)
+    use_kernels(VOCAB, device)
+    clock, runners = Clock(device), Runners()
+    common = config_of(METHODS[cell.method], cell.noise, CASES[cell.case].sampling, device)
 
     def play(seed: int) -> Decoded:
         config = replace(common, seed=seed)
-        *_, result = decode(target, drafter, None, config, clock)
+        *_, result = decode(target, drafter, None, config, clock, runners)
         assert isinstance(result, Decoded)
         return result
 
     return play
 
 
-def run_cell(cell: Cell, runs: int | None = None) -> Row:
+def run_cell(cell: Cell, runs: int | None = None, device: torch.device = CPU) -> Row:
     """Run a cell and test it. If `runs` is None, its kind determines their number."""
     runs = runs or (SEEDS if cell.paired else CASES[cell.case].runs)
-    play = player(cell)
-    vanilla = player(Cell("vanilla", "shared", cell.case)) if cell.paired else None
+    play = player(cell, device)
+    vanilla = player(Cell("vanilla", "shared", cell.case), device) if cell.paired else None
     # a different first seed per cell, or all methods would draw the same first tokens
     first = zlib.crc32("/".join(cell).encode())
     counts = numpy.zeros(SEQUENCES, dtype=numpy.int64)
@@ -231,15 +243,18 @@ def run_cell(cell: Cell, runs: int | None = None) -> Row:
         }
     found["accepted"] = round(runs * (LENGTH - 1) / passes, 4)
     found["seconds"] = round(perf_counter() - began, 2)
+    found["engine"] = decoded.runner_reason  # an error stays until the process ends
     return Row(*cell, METHODS[cell.method].lossless, runs, sees(cell, runs), **found)
 
 
-def run_cells(cells: Sequence[Cell], runs: int | None, processes: int) -> Iterator[Row]:
+def run_cells(
+    cells: Sequence[Cell], runs: int | None, processes: int, device: torch.device = CPU
+) -> Iterator[Row]:
     """Yield the rows of cells as they complete, by processes of one thread each.
 
     A single process runs here. Raises what a cell raises.
     """
-    call = partial(run_cell, runs=runs)
+    call = partial(run_cell, runs=runs, device=device)
     if min(processes, len(cells)) < 2:
         yield from map(call, cells)
         return
@@ -252,11 +267,11 @@ def run_cells(cells: Sequence[Cell], runs: int | None, processes: int) -> Iterat
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def config_of(method: Method, noise: str, sampling: Sampling) -> Config:
+def config_of(method: Method, noise: str, sampling: Sampling, device: torch.device = CPU) -> Config:
     """Return the configuration of a method's runs."""
     tree = choice_of(method.drafts, SMALL).policy
-    rule = SMALL.rule(method)
-    return Config(method, LENGTH, sampling, rule, tree, neighbours(), noise=noise)
+    rule, near = SMALL.rule(method), neighbours().to(device)
+    return Config(method, LENGTH, sampling, rule, tree, near, device=device, noise=noise)
 
 
 def cells_of(methods: Sequence[str], cases: Sequence[str]) -> list[Cell]:
@@ -282,8 +297,9 @@ def glance(report: Report) -> str:
     rows = rows_of(report)
     versions = report["versions"]
     count = report["processes"]
+    engine = f" ({report['engine']})" if report["engine"] else ""
     where = (
-        f"{runs_in_words(rows)}, {report['machine']['device']}, "
+        f"{runs_in_words(rows)}, {report['machine']['device']}{engine}, "
         f"{count} {'process' if count == 1 else 'processes'}, PyTorch {versions['torch']}, "
         f"{report['created'][:10]}, lantern-demo {versions['lantern_demo']} ({versions['code']})."
     )
@@ -313,29 +329,39 @@ def runs_in_words(rows: Sequence[Row]) -> str:
 def parser() -> argparse.ArgumentParser:
     p = shared.parser_of(__doc__, "audit")
     positive = shared.at_least(1)
-    processors = os.cpu_count() or 1
     runs = f"of every row (default: {SEEDS} seeds, or enough to see {SEEN})"
     p.add_argument("--runs", type=positive, help=runs)
     for name, known in ("--methods", list(METHODS)), ("--cases", list(CASES)):
         p.add_argument(name, nargs="+", choices=known, default=known, help="default: all")
-    p.add_argument("--processes", type=positive, default=processors, help="default: all processors")
+    p.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
+    processes = "default: all processors; on a GPU 1"
+    p.add_argument("--processes", type=positive, help=processes)
     p.add_argument("--out", type=shared.json_file, help="FILE.json: write FILE.json and FILE.md")
     return p
+
+
+def engine_of(rows: Sequence[Row], device: torch.device) -> str:
+    """Return whether kernels ran, or why a GPU ran without them or without graphs; "" on a CPU."""
+    reasons = sorted({row.engine for row in rows} - {""})
+    return "; ".join(reasons or ["Triton kernels"] * switch.on(device))
 
 
 def audit(args: argparse.Namespace) -> Report:
     """Run the rows of a command line and return the report."""
     here = Path(__file__).parent
+    device = pick_device(args.device)
+    processes = args.processes or (1 if device.type == "cuda" else os.cpu_count() or 1)
     cells = cells_of(args.methods, args.cases)
     rows = list[Row]()
-    for row in run_cells(cells, args.runs, args.processes):
+    for row in run_cells(cells, args.runs, processes, device):
         rows.append(row)
         count = f"{len(rows)} of {len(cells)}"
         print(f"{count}: {row.cell.name} at {row.case}: {row.verdict}", file=sys.stderr, flush=True)
     report = {
         "created": shared.now(),
         "runs": args.runs,
-        "machine": shared.machine_of(torch.device("cpu")),
+        "machine": shared.machine_of(device),
+        "engine": engine_of(rows, device),
         "versions": {
             "lantern_demo": lantern_demo.__version__,
             "torch": torch.__version__,
@@ -343,7 +369,7 @@ def audit(args: argparse.Namespace) -> Report:
             "toy": shared.digest_of(here, "toy.py"),
             "audit": shared.digest_of(here, "audit.py"),
         },
-        "processes": args.processes,
+        "processes": processes,
         "how": HOW,
         "cases": {case: CASES[case].label for case in CASES if case in args.cases},
     }
@@ -353,7 +379,7 @@ def audit(args: argparse.Namespace) -> Report:
 def main(argv: Sequence[str]) -> int:
     """Return 0 if every lossless row passes and every other one fails, else 1.
 
-    Raises ValueError for methods or cases that cannot be run.
+    Raises ValueError for methods, cases or a device that cannot be run.
     """
     args = parser().parse_args(argv)
     torch.set_num_threads(1)

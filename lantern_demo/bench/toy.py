@@ -4,6 +4,8 @@ A sequence has `LENGTH` tokens out of `VOCAB`, few enough to list all sequences.
 of the tree of all prefixes, numbered level by level: the empty one is 0, and s followed by token t
 is s * VOCAB + t + 1. The lookup uses only the tokens in the cache that the mask shows. A wrong
 mask, depth or commit finds another row, and the sequences follow another distribution.
+
+The models read nothing back, so that a GPU captures their steps.
 """
 
 from __future__ import annotations
@@ -28,8 +30,6 @@ LENGTH = 5
 # end.
 PREFIXES = (VOCAB**LENGTH - 1) // (VOCAB - 1)
 SEQUENCES = VOCAB**LENGTH
-POWERS = float(VOCAB) ** numpy.arange(64)
-
 Array = NDArray[numpy.float64]
 
 
@@ -128,23 +128,27 @@ def index_of(tokens: list[int]) -> int:
 class _Cache(KVCache):
     """Stores each token plus 1, so that 0 stands for the slots before the picture."""
 
-    def __init__(self, rows: int, slots: int) -> None:
-        super().__init__(1, rows, 1, slots, 1)
-        self.digits = self.k[0, :, 0, :, 0].numpy()  # [R, slots], a view
+    def __init__(self, rows: int, slots: int, device: torch.device) -> None:
+        super().__init__(1, rows, 1, slots, 1, device=device)
+        self.digits = self.k[0, :, 0, :, 0]  # [R, slots], a view
 
 
 class _Network:
     """The common part: a state indexes a row of the 2 (rows R) x 2 (target, drafter) tables."""
 
-    def __init__(self, tables: Tables) -> None:
-        self.rows = torch.stack([tables.target, tables.drafter], 1).flatten(0, 2)
+    def __init__(self, tables: Tables, device: torch.device) -> None:
+        self.device = device
+        self.rows = torch.stack([tables.target, tables.drafter], 1).flatten(0, 2).to(device)
+        # states past the end share one
+        self.first = 2 * (PREFIXES + 1) * torch.arange(2, device=device).unsqueeze(1)
+        self.powers = float(VOCAB) ** torch.arange(64, dtype=torch.float64, device=device)
         self.caches: dict[tuple[int, int], _Cache] = {}
 
     def new_cache(self, rows: int, length: int) -> KVCache:
         """Return the cache of the previous run, emptied. Only one run at a time may use it."""
         cache = self.caches.get((rows, length))
         if cache is None:
-            cache = self.caches[rows, length] = _Cache(rows, length + 1)
+            cache = self.caches[rows, length] = _Cache(rows, length + 1, self.device)
         cache.start(0)
         return cache
 
@@ -161,19 +165,22 @@ class ToyTarget(_Network):
     def prefill(self, condition: Any, cache: _Cache) -> Tensor:
         cache.digits[:, 0] = 0
         cache.start(1)
-        return _states(numpy.zeros((len(cache.digits), 1)))
+        return self._states(cache.digits[:, :1])
 
     def forward(self, nodes: Pass, cache: _Cache) -> Tensor:
         """A position that a node does not see counts as before the picture."""
-        at, where, visible = nodes.slots.numpy(), nodes.positions.numpy(), nodes.visible
-        cache.digits[:, at] = nodes.tokens.numpy() + 1
-        if visible is None:
-            return _states(cache.digits[:, : at[0] + 1] @ POWERS[at[0] :: -1][: at[0] + 1, None])
-        columns = numpy.arange(visible.shape[1])  # the positions of the slots' tokens
-        columns[at] = where
-        powers = POWERS[numpy.maximum(where[:, None] - columns, 0)]
-        weights = numpy.where(visible.numpy(), powers, 0.0)
-        return _states(cache.digits[:, : len(columns)] @ weights.T)
+        cache.digits.index_copy_(1, nodes.slots, (nodes.tokens + 1.0).expand(cache.rows, -1))
+        slots = torch.arange(nodes.end, device=self.device)
+        visible = slots <= nodes.slots.unsqueeze(1) if nodes.visible is None else nodes.visible
+        # of the slots' tokens
+        positions = slots.index_copy(0, nodes.slots, nodes.positions)
+        behind = (nodes.positions.unsqueeze(1) - positions).clamp(min=0)
+        weights = torch.where(visible, self.powers[behind], 0.0)
+        return self._states(cache.digits[:, : nodes.end].double() @ weights.t())
+
+    def _states(self, prefix: Tensor) -> Tensor:
+        """Return states [R, n, 1] of the target after prefixes [R, n]."""
+        return (prefix.clamp(max=PREFIXES) + self.first[: len(prefix)]).float().unsqueeze(-1)
 
 
 class ToyDrafter(_Network):
@@ -184,29 +191,20 @@ class ToyDrafter(_Network):
 
     guided = False
 
-    def __init__(self, tables: Tables) -> None:
-        super().__init__(tables)
-        behind = numpy.arange(PREFIXES + 1)[:, None] * VOCAB + numpy.arange(VOCAB) + 1
-        prefix = numpy.minimum(behind, PREFIXES)
-        prefix[PREFIXES] = PREFIXES
+    def __init__(self, tables: Tables, device: torch.device) -> None:
+        super().__init__(tables, device)
+        behind = torch.arange(PREFIXES + 1).unsqueeze(1) * VOCAB + torch.arange(VOCAB) + 1
+        prefix = behind.clamp(max=PREFIXES)
         # any state is followed by a state of the drafter's
         kinds = [prefix + (2 * row + 1) * (PREFIXES + 1) for row in (0, 0, 1, 1)]
-        self.behind = numpy.concatenate(kinds).astype(numpy.float32)
+        self.behind = torch.cat(kinds).float().to(device)
 
     def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: Any) -> None:
         cache.start(hidden.shape[1])
 
     def forward(self, nodes: Pass, hidden: Tensor, cache: KVCache) -> Tensor:
-        states = hidden[:, -nodes.asked :, 0].long().numpy()
-        tokens = nodes.tokens[-nodes.asked :].numpy()
-        return torch.from_numpy(self.behind[states, tokens]).unsqueeze(-1)
-
-
-def _states(prefix: Array) -> Tensor:
-    """Return states [R, n, 1] of the target after prefixes [R, n]; those past the end share one."""
-    table = 2 * (PREFIXES + 1) * numpy.arange(len(prefix))[:, None]
-    states = (numpy.minimum(prefix, PREFIXES) + table).astype(numpy.float32)
-    return torch.from_numpy(states).unsqueeze(-1)
+        states = hidden[:, -nodes.asked :, 0].long()
+        return self.behind[states, nodes.tokens[-nodes.asked :]].unsqueeze(-1)
 
 
 def neighbours() -> Tensor:

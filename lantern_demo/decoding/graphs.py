@@ -183,12 +183,13 @@ class GraphRunner(Runner):
 
     def _captured(self, shape: Shape) -> _Captured:
         """Call `_capture`, and again if idle runners released memory."""
+        capture = partial(self._capture, shape)
         try:
-            return tried(partial(self._capture, shape))
+            return tried(capture)
         except RuntimeError as error:
             if _out_of_memory(error) is None or not self.free():
                 raise
-        return self._capture(shape)
+        return tried(capture)
 
     def _capture(self, shape: Shape) -> _Captured:
         """Warm up and capture. Restore the state of the steps and the current stream, also after an

@@ -28,7 +28,9 @@ class Pass(NamedTuple):
 
     tokens: Tensor  # [n]
     positions: Tensor  # [n], in the sequence
-    slots: Tensor  # [n], of the cache, which get the nodes' keys and values
+    # [n], of the cache, which get the nodes' keys and values. They follow each other wherever
+    # Triton kernels run, which answer others by NaN.
+    slots: Tensor
     # [m, S] bool: a node attends to those of the first S slots that its row marks, its own
     # included; the cache masks padding. None: m is 1, and the last node attends to all slots up to
     # its own.

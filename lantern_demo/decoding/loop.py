@@ -46,7 +46,7 @@ class Decoded:
     waited_seconds: float | None
     nodes: int  # nodes of the draft tree, root included
     runner: str  # "plain" or "graphs"
-    # why it fell back to plain steps, or from Triton kernels; empty: it did not
+    # why a GPU took plain steps, or none of the Triton kernels that it could run; empty: neither
     runner_reason: str
 
     @property
@@ -124,8 +124,10 @@ def _events(
     tokens = list[int]()
     lengths = list[int]()
     try:
-        with _device_work(config.torch_device):
+        with device_work(config.torch_device):
             with clock.measure("prefill"):
+                # captured kernels would stay after an error that turned all others off
+                key = (key, switch.on(config.torch_device))
                 runner = runners.take(key, make)
                 tokens.append(runner.begin(config, clock, condition))
             if config.num_tokens > 1:  # so that later runs capture nothing
@@ -133,7 +135,7 @@ def _events(
         yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"])
         while len(tokens) < config.num_tokens:
             missing = config.num_tokens - len(tokens)
-            with _device_work(config.torch_device):
+            with device_work(config.torch_device):
                 step = runner.next(len(tokens))
                 lengths.append(step.accepted_length)
                 tokens.extend(step.tokens[:missing])
@@ -153,7 +155,7 @@ def _events(
         raise
     finally:
         if runner is not None:
-            with _device_work(config.torch_device):
+            with device_work(config.torch_device):
                 runner.close()
             if sound:
                 runners.give(key, runner)
@@ -165,11 +167,11 @@ def _events(
         clock.waited_seconds,
         config.tree.nodes,
         runner.name,
-        runner.reason or switch.reason,
+        runner.reason or switch.why_off(config.torch_device),
     )
 
 
-def _device_work(device: torch.device) -> AbstractContextManager[Any]:
+def device_work(device: torch.device) -> AbstractContextManager[Any]:
     """Return the context of work on a device: no gradients, and on a GPU that device and
     `ATTENTION`. Never yield inside: the modes would leak into the consumer."""
     if device.type != "cuda":

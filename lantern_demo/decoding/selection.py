@@ -27,7 +27,8 @@ def fits(rows: Tensor) -> bool:
     return rows.dtype == torch.float32 and rows.shape[-1] <= WIDEST and switch.on(rows.device)
 
 
-@triton.jit
+# k is a visitor's: its divisors must not compile another kernel in the time of a run
+@triton.jit(do_not_specialize=["k"])
 def _cut(x, k, V: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     known = i < V
@@ -62,6 +63,7 @@ def _top(x, tokens, best, V: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr)
     unsound = tl.max((values != values).to(tl.int32), 0) == 1
     for c in tl.static_range(C):
         value, index = tl.max(values, 0, return_indices=True)
+        index = tl.minimum(index, V - 1)  # padding may win against NaN
         tl.store(tokens + row * C + c, index.to(tl.int64))
         if c == 0:
             tl.store(best + row, tl.where(unsound, float("nan"), value))
@@ -107,7 +109,7 @@ def _draw(
         drawn += (found,)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["k"])
 def _decide(
     p, q, tokens, u, u_row, near, near_row, k, bound,
     left, accepted, masses, scores, thresholds, tries, relaxed,
@@ -226,8 +228,8 @@ def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
     p = p.contiguous()
     tokens = children.tokens.contiguous()
     q = p if children.q is None else children.q.contiguous()
-    k = columns(rule)
     near = tokens if children.neighbours is None else children.neighbours
+    k = min(columns(rule), near.shape[1])  # few tokens have few neighbours
     left = torch.empty_like(p)
     masses, scores, thresholds = p.new_empty(3, *tokens.shape)
     accepted, tried, relaxed = torch.empty(3, *tokens.shape, dtype=torch.bool, device=p.device)

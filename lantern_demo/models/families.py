@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from lantern_demo.decoding import interfaces, sampling, switch
+from lantern_demo.decoding import interfaces
 from lantern_demo.models import anole, llamagen
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.cpu import KINDS, exact_kind
 from lantern_demo.models.device import DTYPES, half
 from lantern_demo.models.hub import Located
-from lantern_demo.models.llama import Decoder
+from lantern_demo.models.prepare import for_accelerator
 from lantern_demo.models.registry import (
     AnoleConfig,
     AnoleDrafterConfig,
@@ -173,21 +173,6 @@ def runners(networks: Networks, device: torch.device, dtype: str) -> Runners:
     if networks.sources or dtype != "float32":
         return Runners(networks.target, networks.drafter)
     return lean_runners(networks, exact_kind(networks.target.parameters()), exact_kind(()))
-
-
-def for_accelerator(network: Decoder) -> None:
-    """Prepare a network for an accelerator: join its matmuls, and use kernels if they are on."""
-    network.join()
-    if not switch.on(network.rope.device):
-        return
-    try:
-        from lantern_demo.decoding import selection  # it needs Triton, as the next
-        from lantern_demo.models.kernels import fused
-
-        network.fused = fused(network.layers)
-        sampling.kernels = selection
-    except Exception as error:  # of a broken installation, or of the check of the GPU
-        switch.refuse(error)
 
 
 def joined_runners(networks: Networks) -> Runners:

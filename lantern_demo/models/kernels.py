@@ -9,15 +9,14 @@
 Layers are prepared: see `llama.Layer.join`. Blocks are sized for an RTX 3090, which has 99 KiB
 of shared memory. Sums are float32, and none is split among blocks.
 
-Where the card can (`dependent`), a kernel starts while the one before it ends. Until its `gdc_wait`
-it reads only weights, and cache slots of earlier passes. It lets the next kernel start only after
-that wait, so that two kernels on, all that the first wrote is there.
+Where the card can (`starts_early`), a kernel starts while the one before it ends. Until its
+`gdc_wait` it reads only weights, and cache slots of earlier passes. It lets the next kernel start
+only after that wait, so that two kernels on, all that the first wrote is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 import torch
@@ -36,8 +35,8 @@ SOME = 32
 HELD = 10 * 2**10  # bytes of weights that a block of `_few` holds in registers
 PARTS = 4  # warps of `_some`, each with its own part of K
 WHOLE = 512  # the most slots that `_attend` reads at once
-HEAD_DIMS = (16, 32, 64, 128)
-CHAIN = 20  # matmuls in the check of `dependent`, and its replays
+WIDE = 64  # the widest head of which it does: more would not fit
+HEAD_DIMS = (32, 64, 128)  # a dot needs 16 numbers of each half
 
 
 @triton.jit
@@ -180,6 +179,7 @@ def _attend(
     values = keys + HEADS * room * D
     slot = tl.load(slots + node, mask=node < nodes, other=0)
     first = tl.load(slots).to(tl.int32)  # earlier passes wrote those before it
+    gaps = tl.sum(((slot - first != node) & (node < nodes)).to(tl.int32), 0)
     seen = bias + row * bias_row + node[:, None] * end
     turn = turns + row * turn_row + node[:, None] * turn_node + 2 * pair
     cos = tl.load(turn, mask=here, other=0.0)
@@ -234,8 +234,10 @@ def _attend(
             highest, total, found = _attended(
                 q1, q2, k1, k2, v, old_bias, highest, total, found, scale, PRECISION
             )
+    # old slots between the new ones are not read, so that no number would be right
+    found = tl.where(gaps == 0, found / total[:, None], float("nan"))
     to = out + (row * nodes + node[:, None]) * HEADS * D + head * D + d
-    tl.store(to, (found / total[:, None]).to(out.dtype.element_ty), mask=here)
+    tl.store(to, found.to(out.dtype.element_ty), mask=here)
 
 
 def _launched(early: bool) -> dict[str, Any]:
@@ -327,15 +329,15 @@ def attend(
 
     qkv [R, n, 3, heads, d] float32 are not rotated; rotation [R or 1, n, 3, 1, d / 2] is that of
     `llama.rotations`. Keys and values go to `slots` [n] of one layer's cache [R, 2 heads, room, d].
-    The slots follow each other, and nodes see none after them. bias [R or 1, 1, n, S] is added to
-    the scores.
+    The slots follow each other, or the values are NaN; nodes see none after them. bias [R or 1, 1,
+    n, S] is added to the scores.
     """
     rows, nodes, _, heads, d = qkv.shape
     end = bias.shape[-1]
     turns = torch.view_as_real(rotation)
     out = cache.new_empty(rows, nodes, heads * d)
     half = cache.element_size() == 2
-    whole = half and nodes <= 16 and end <= WHOLE
+    whole = half and nodes <= 16 and end <= WHOLE and d <= WIDE
     _attend[heads, rows](
         qkv, turns, turns.stride(0) if len(turns) > 1 else 0, turns.stride(1), slots,
         bias, bias.stride(0) if len(bias) > 1 else 0, cache, out,
@@ -348,9 +350,12 @@ def attend(
 
 
 class FusedLayer:
-    """A prepared `Layer` in kernels, for passes of few nodes with a bias."""
+    """A prepared `Layer` in kernels, for passes of few nodes with a bias.
 
-    def __init__(self, layer: Layer) -> None:
+    early: its kernels start early, which `starts_early` allows.
+    """
+
+    def __init__(self, layer: Layer, early: bool) -> None:
         attention = layer.self_attn
         assert attention.qkv is not None and layer.mlp.both is not None
         self.heads = attention.heads
@@ -360,7 +365,7 @@ class FusedLayer:
         self.after = layer.post_attention_layernorm.eps
         self.gate_up = layer.mlp.both.weight
         self.down = layer.mlp.down_proj.weight
-        self.early = dependent(self.qkv.device)
+        self.early = early
 
     @guarded
     def __call__(
@@ -386,39 +391,12 @@ def fits(layer: Layer) -> bool:
     return known and dim % 64 == 0 == ffn % 64 and dim // attention.heads in HEAD_DIMS
 
 
-def fused(layers: Iterable[Any]) -> list[FusedLayer]:
+def fused(layers: Iterable[Any], early: bool) -> list[FusedLayer]:
     """Return each prepared `Layer` in kernels; none if one does not fit."""
     layers = list(layers)
-    return [FusedLayer(layer) for layer in layers] if all(map(fits, layers)) else []
+    return [FusedLayer(layer, early) for layer in layers] if all(map(fits, layers)) else []
 
 
-@cache
-def dependent(device: torch.device) -> bool:
-    """Return whether a GPU starts kernels early, and a captured chain of them computes the same."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0):
-        return False
-    generator = torch.Generator(device).manual_seed(0)
-    weight = torch.randn(256, 256, device=device, generator=generator) / 16
-    first = torch.empty(2, 256, device=device)
-
-    def chain(early: bool) -> Tensor:
-        x = first
-        for _ in range(CHAIN):
-            x = linear(x, weight, early=early)
-        return x
-
-    chain(True)  # compiles
-    graph = torch.cuda.CUDAGraph()
-    here = torch.cuda.current_stream(device)
-    try:
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            found = chain(True)
-    finally:  # a failed end of a capture raises before torch restores the stream
-        torch.cuda.set_stream(here)
-    for _ in range(CHAIN):
-        first.normal_(generator=generator)  # so that a number of the last replay is a wrong one
-        graph.replay()
-        wanted = chain(False)
-        if not torch.allclose(found, wanted, rtol=1e-4, atol=1e-4):
-            return False
-    return True
+def starts_early(device: torch.device) -> bool:
+    """Return whether a GPU can start a kernel while the one before it ends."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)

@@ -7,17 +7,18 @@ are decoded when a visitor looks at the step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Lock
 from typing import Any, NamedTuple, TypeGuard
 
-import torch
 from PIL import Image
 
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.evidence import own_logits
+from lantern_demo.decoding.loop import device_work
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
+from lantern_demo.decoding.switch import tried
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
@@ -107,9 +108,9 @@ def _decoded(step: Looked, likeliest: Callable[..., Any]) -> dict[str, Any]:
     pipe, places = step.pipe, len(step.tokens)
     liked: list[list[tuple[int, float]]] = []
     if step.cells:
-        with pipe.threads.used(), torch.inference_mode():
-            sampling = step.settings.sampling()
-            by_cell = likeliest(pipe, step.prompt, sampling, tuple(step.tokens))
+        sampling = step.settings.sampling()
+        with pipe.threads.used(), device_work(pipe.device):
+            by_cell = tried(partial(likeliest, pipe, step.prompt, sampling, tuple(step.tokens)))
         liked = [by_cell[cell] for cell in step.cells]
     inside = [node for node in step.tree if node.cell < places]
     wanted = [

@@ -1,7 +1,11 @@
-"""What only a GPU can tell, on small random models; skipped where there is none."""
+"""What only a GPU can tell, on small random models; skipped where there is none.
+
+Triton kernels are on where a test or a fixture says so, whatever the variable says.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +13,7 @@ import torch
 from test_kernels import ALIKE, forks
 
 from examples.gpu import TimedModel, timed_model, without_graphs
+from lantern_demo.bench.audit import cells_of, run_cell
 from lantern_demo.decoding import switch
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
@@ -22,10 +27,16 @@ pytestmark = pytest.mark.skipif(
 TOKENS = 36
 
 
-@pytest.fixture(scope="module", params=["llamagen-t2i-256", "anole-7b"])
-def timed(request: pytest.FixtureRequest) -> TimedModel:
-    """A small model of every family."""
-    return timed_model(request.param, torch.device("cuda"), small=True, dtype=torch.bfloat16)
+@pytest.fixture(
+    scope="module",
+    params=[("llamagen-t2i-256", True), ("llamagen-t2i-256", False), ("anole-7b", True)],
+)
+def timed(request: pytest.FixtureRequest) -> Iterator[TimedModel]:
+    """A small model of every family, in kernels where they are for it, or in modules."""
+    model, kernels = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(switch, "wanted", lambda: kernels)
+        yield timed_model(model, torch.device("cuda"), small=True, dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -43,8 +54,9 @@ def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(
 def test_kernels_give_the_tokens_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32, where rounding leaves the tokens as they are; exact methods draw vanilla's."""
     cuda = torch.device("cuda", 0)
+    monkeypatch.setattr(switch, "wanted", lambda: True)
     if not switch.on(cuda):
-        pytest.skip(switch.reason or "kernels are off, or not for this card")
+        pytest.skip(switch.reason or "kernels are not for this card")
     own = timed_model("llamagen-t2i-256", cuda, small=True)
     assert own.target.fused and own.drafter.fused  # type: ignore[attr-defined]
 
@@ -62,8 +74,21 @@ def test_kernels_give_the_tokens_of_modules(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("program", ALIKE)
 def test_kernels_compute_what_the_modules_do(program: str) -> None:
-    with forks() as prints:
+    with forks(LANTERN_KERNELS="1") as prints:
         assert prints(program, "cuda") == "alike\n"
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("method", ["eagle1", "eagle2", "sjd"])
+def test_the_audit_passes(method: str, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the command with --device cuda, with few runs."""
+    cuda = torch.device("cuda", 0)
+    monkeypatch.setattr(switch, "wanted", lambda: kernels)
+    if kernels and not switch.on(cuda):
+        pytest.skip(switch.reason or "kernels are not for this card")
+    for cell in cells_of([method], ["top-k"]):
+        row = run_cell(cell, 1000, cuda)
+        assert row.exact and not (kernels and row.engine), row
 
 
 def test_a_seed_draws_one_picture(timed: TimedModel) -> None:
