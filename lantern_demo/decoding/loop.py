@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -78,7 +79,9 @@ def key_of(
     """Return everything that a runner's steps depend on, except for values set in each run."""
     c, drafter = config, drafter if config.method.needs_drafter else None
     objects = (id(target), id(drafter), id(c.neighbours))  # a runner keeps them
-    return c.torch_device, c.positions, c.tree, c.sampling, c.rule, c.shared, make_parts, *objects
+    # captured kernels would stay after an error that turned all others off
+    here = c.torch_device, switch.on(c.torch_device), c.positions
+    return *here, c.tree, c.sampling, c.rule, c.shared, make_parts, *objects
 
 
 def decode(
@@ -95,7 +98,6 @@ def decode(
     is `parts_of`, or adds an observer to it. No model is called before the first `next`, and the
     iterator may be closed at any time. Raises ValueError at the call for models that do not fit
     the configuration."""
-    key = key_of(target, drafter, config, make_parts)
     drafter = drafter if config.method.needs_drafter else None
     config.check_models(target.vocab_size, drafter)
     runners = Runners(most=0) if runners is None else runners
@@ -107,12 +109,13 @@ def decode(
             return Runner(steps)
         return GraphRunner(steps, runners.clear)
 
+    key = partial(key_of, target, drafter, config, make_parts)
     return _events(runners, key, make, condition, config, clock or Clock(config.device))
 
 
 def _events(
     runners: Runners,
-    key: Hashable,
+    find_key: Callable[[], Hashable],
     make: Callable[[], Runner],
     condition: Any,
     config: Config,
@@ -126,8 +129,7 @@ def _events(
     try:
         with device_work(config.torch_device):
             with clock.measure("prefill"):
-                # captured kernels would stay after an error that turned all others off
-                key = (key, switch.on(config.torch_device))
+                key = find_key()  # now: an error may have turned kernels off since the call
                 runner = runners.take(key, make)
                 tokens.append(runner.begin(config, clock, condition))
             if config.num_tokens > 1:  # so that later runs capture nothing
