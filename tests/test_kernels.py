@@ -421,7 +421,7 @@ with torch.inference_mode():
     qkv, turns = torch.empty(1, 16, 3, 1, 128), torch.empty(1, 16, 3, 1, 64, dtype=torch.complex64)
     bias, cache = torch.empty(1, 1, 16, 512), torch.empty(1, 2, 520, 128)
     given = qkv, turns, torch.arange(16), bias.bfloat16(), cache.bfloat16()
-    kernels.attend(*(x.to(META) for x in given))
+    kernels.attend(*(x.to(META) for x in given), early=capability >= 90)
 names = {one.name for one in compiled.values()}
 wanted = "_few _some _norm _gated _attend _cut _top _draw _decide"
 assert names == set(wanted.split()), names
