@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -40,6 +40,16 @@ MANY = "five six seven eight nine ten eleven twelve thirteen fourteen fifteen si
 MANY += " eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
 MANY += f" dozens hundreds thousands many lots countless {TIMES}"
 NONE = "no not without zero 0 minus except"  # words that deny what follows them
+# words that nobody misses in a picture
+SMALL = {
+    *("a", "an", "and", "are", "as", "at", "by", "draw", "drawing", "for", "from", "i", "in"),
+    *("into", "is", "it", "its", "me", "my", "of", "on", "or", "over", "photo", "picture"),
+    *("please", "show", "some", "that", "the", "their", "there", "this", "to", "under", "with"),
+    "without",
+}
+MOST_WORDS = 8  # words that are named
+LONGEST_WORD = 16  # letters of a word that can be a slip
+STYLE = "\ufe0f"  # after a sign: as a picture, not as a letter
 GLUED = re.compile(r"%20|[_+]")  # which programs write for a blank
 
 AT_MOST = f"This model draws at most {WORDINGS['count'][-1][0]} lanterns."
@@ -47,50 +57,62 @@ NOT_LEFT_OUT = "This model cannot leave a thing out."
 ONE_KIND = "This model draws one kind of thing in a picture."
 ONE_THING = "This model draws one of a thing, without a colour or kind."
 
-# What people ask for, by the thing that comes nearest. A refusal offers that thing.
+# What people ask for, by the thing that comes nearest; also its names in German, French and
+# Spanish.
+# The Unicode name of a sign, such as "cat face", is looked up, too.
 MEANT = {
-    LANTERN: "lamp light candle fire torch bulb star sun moon lampion festival",
-    "cat": "pet animal lynx",
-    "dog": "wolf wolves hound corgi husky pug poodle",
-    "rabbit": "squirrel hamster mouse mice rat hedgehog",
-    "fox": "raccoon otter badger",
-    "bear": "teddy koala sloth",
-    "tiger": "leopard panther cheetah jaguar",
-    "monkey": "ape gorilla chimpanzee",
-    "cow": "bull buffalo sheep goat farm",
-    "horse": "zebra donkey mule deer camel giraffe",
-    "unicorn": "pegasus fairy rainbow",
-    "bird": "chicken hen rooster eagle parrot pigeon raven",
-    "duck": "swan goose geese",
-    "elephant": "rhino hippo mammoth",
-    "turtle": "snail crab shell",
-    "whale": "shark dolphin orca seal sea ocean",
-    "octopus": "squid jellyfish",
-    "butterfly": "moth bee insect dragonfly ladybug",
-    "dragon": "crocodile snake lizard monster",
-    "robot": "android alien machine toy",
-    "ghost": "skeleton zombie vampire witch skull",
-    "snowman": "snow ice winter christmas",
-    "pumpkin": "halloween melon",
-    "heart": "love",
-    "flower": "rose tulip daisy lily garden",
-    "cactus": "cacti desert",
-    "tree": "forest leaf bush palm",
-    "apple": "pear cherry tomato fruit orange peach lemon food",
-    "strawberry": "berry raspberry",
-    "cake": "cupcake pie cookie donut dessert birthday",
+    LANTERN: "lamp light candle fire torch bulb star sun moon lampion festival laterne lanterne "
+    "linterna farol",
+    "cat": "pet animal lynx kat katze kater chat gato",
+    "dog": "wolf wolves hound corgi husky pug poodle hund chien perro",
+    "rabbit": "squirrel hamster mouse mice rat hedgehog hase kaninchen lapin conejo",
+    "fox": "raccoon otter badger fuchs renard zorro",
+    "bear": "teddy koala sloth bär ours oso",
+    "panda": "pandabär",
+    "lion": "lioness löwe león",
+    "tiger": "leopard panther cheetah jaguar tigre",
+    "monkey": "ape gorilla chimpanzee affe singe mono",
+    "pig": "boar schwein cochon cerdo",
+    "cow": "bull buffalo sheep goat farm kuh vache vaca",
+    "frog": "tadpole frosch grenouille rana",
+    "horse": "zebra donkey mule deer camel giraffe pferd cheval caballo",
+    "unicorn": "pegasus fairy rainbow einhorn licorne unicornio",
+    "owl": "eule uhu hibou búho",
+    "penguin": "pinguin manchot pingüino",
+    "bird": "chicken hen rooster eagle parrot pigeon raven vogel oiseau pájaro",
+    "duck": "swan goose geese ente canard pato",
+    "elephant": "rhino hippo mammoth elefant éléphant elefante",
+    "turtle": "snail crab shell schildkröte tortue tortuga",
+    "fish": "salmon fisch poisson pez",
+    "whale": "shark dolphin orca seal sea ocean wal baleine ballena",
+    "octopus": "squid jellyfish krake pieuvre pulpo",
+    "butterfly": "moth bee insect dragonfly ladybug schmetterling papillon mariposa",
+    "dragon": "crocodile snake lizard monster drache dragón",
+    "dinosaur": "rex sauropod dinosaurier dinosaure dinosaurio",
+    "robot": "android alien machine toy roboter",
+    "ghost": "skeleton zombie vampire witch skull geist gespenst fantôme fantasma",
+    "snowman": "snow ice winter christmas schneemann",
+    "pumpkin": "halloween melon kürbis citrouille calabaza 🎃",
+    "heart": "love herz cœur corazón",
+    "flower": "rose tulip daisy lily garden blume fleur flor",
+    "cactus": "cacti desert kaktus",
+    "tree": "forest leaf bush palm baum arbre árbol",
+    "mushroom": "fungus fungi pilz champignon seta",
+    "apple": "pear cherry tomato fruit orange peach lemon food apfel pomme manzana",
+    "strawberry": "berry raspberry erdbeere fraise fresa",
+    "cake": "cupcake pie cookie donut dessert birthday kuchen torte gâteau pastel",
     "burger": "pizza sandwich hotdog",
-    "car": "truck taxi van motorcycle motorbike bicycle bike vehicle",
-    "bus": "tram",
-    "train": "locomotive railway",
-    "boat": "ship canoe yacht",
-    "rocket": "plane airplane jet helicopter ufo space",
-    "balloon": "kite ball bubble",
-    "house": "hut cabin barn church building city",
-    "castle": "palace tower fortress temple",
-    "crown": "king queen prince princess ring gold",
-    "guitar": "violin piano banjo music",
-    "umbrella": "parasol rain",
+    "car": "truck taxi van motorcycle motorbike bicycle bike vehicle wagen voiture coche",
+    "bus": "tram autobus",
+    "train": "locomotive railway zug tren",
+    "boat": "ship canoe yacht boot schiff bateau barco",
+    "rocket": "plane airplane jet helicopter ufo space rakete fusée cohete",
+    "balloon": "kite ball bubble ballon globo",
+    "house": "hut cabin barn church building city haus maison casa",
+    "castle": "palace tower fortress temple schloss burg château castillo",
+    "crown": "king queen prince princess ring gold krone couronne corona",
+    "guitar": "violin piano banjo music gitarre guitare guitarra",
+    "umbrella": "parasol rain regenschirm parapluie paraguas",
 }
 # what a refusal offers after the nearest, and how much in all
 OFTEN = "cat dog rabbit panda owl dragon robot castle rocket balloon strawberry"
@@ -107,7 +129,7 @@ class Completed:
 
 class NotDrawn(ValueError):
     """A prompt names nothing that the model draws. `offers` has prompts that it draws by the name
-    of their thing, the nearest first. It draws `more` other things.
+    of their thing, the `nearest` first. It draws `more` other things.
     """
 
     def __init__(self, offers: Mapping[str, str], more: int) -> None:
@@ -116,16 +138,19 @@ class NotDrawn(ValueError):
         first = next(iter(offers.values()))
         super().__init__(f"prompt names nothing that this model draws: {known}. Try: {first}")
         self.offers = offers
+        self.nearest = first
 
 
 @dataclass(frozen=True)
 class Reading:
     """The requests of a prompt: a phrase for each part that it has, and the kinds of its things.
 
-    The first thing counts. `denies`: whether the prompt also says what it does not want.
+    `words` are the prompt's own for each phrase but the thing's. The first thing counts. `denies`: whether the
+    prompt also says what it does not want.
     """
 
     said: Mapping[str, str]
+    words: Mapping[str, str]
     kinds: frozenset[int]
     denies: bool
 
@@ -133,6 +158,19 @@ class Reading:
     def lanterns(self) -> bool:
         """Return whether the prompt asks for lanterns first."""
         return self.said.get(THING) in WORDINGS[THING][0]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What comes of a prompt: the caption that is drawn, why it lacks something, the plainest
+    phrase of each part that the prompt names, and its words that the picture does not show, each
+    with the nearest thing.
+    """
+
+    drawn: str
+    why: str | None
+    parts: Mapping[str, str]
+    left_out: Mapping[str, str | None]
 
 
 class Phrasebook:
@@ -155,6 +193,10 @@ class Phrasebook:
                     self.forms[name] = kind, phrase, True
                     self.forms.setdefault(plural(name), (kind, phrase, False))
         self.readings = self._readings()
+        read = [*self.forms, *(words for words, *_ in self.readings)]
+        self.read_words = {word for words in read for word in words.split()}
+        self.meanings = self._meanings()
+        self.letters = sorted({letter for word in self.meanings for letter in word})
         self.usual = self.read(USUAL).said
 
     def _known(self, phrases: tuple[str, ...]) -> list[str]:
@@ -185,13 +227,23 @@ class Phrasebook:
             (words, *found[words]) for words in sorted(found, key=lambda words: -len(words.split()))
         ]
 
+    def _meanings(self) -> dict[str, str]:
+        """Return the name in captions of the thing that a word means, by the word."""
+        found = {form: name for form, (_, name, _) in self.forms.items()}
+        for name, meant in MEANT.items():
+            if name in self.forms:
+                for word in meant.split():
+                    found |= {word: name, plural(word): name}
+        return found
+
     def read(self, prompt: str) -> Reading:
         """Return the requests that the known words of a prompt make."""
         text = f" {' '.join(_words(prompt))} "
-        said: dict[str, str] = {}
+        said, own = dict[str, str](), dict[str, str]()
         for words, part, phrase in self.readings:
             if part not in said and f" {words} " in text:
-                said[part], text = phrase, text.replace(f" {words} ", f" {GAP} ")
+                said[part], own[part] = phrase, words
+                text = text.replace(f" {words} ", f" {GAP} ")
         found = sorted((text.find(f" {form} "), form) for form in self.forms if f" {form} " in text)
         named = [self.forms[form] for _, form in found]
         if named:
@@ -200,13 +252,85 @@ class Phrasebook:
                 said.setdefault(NUMBER, SINGULAR[0])
         ordered = {part: said[part] for part in WORDINGS if part in said}
         denies = not set(NONE.split()).isdisjoint(text.split())
-        return Reading(ordered, frozenset(kind for kind, *_ in named), denies)
+        return Reading(ordered, own, frozenset(kind for kind, *_ in named), denies)
 
     def unread(self, words: Iterable[str]) -> list[str]:
         """Return those of some words that are part of no phrase and name no thing."""
-        phrases = [*self.forms, *(phrase for phrase, *_ in self.readings)]
-        read = {word for phrase in phrases for word in phrase.split()}
-        return [word for word in words if not read.issuperset(_words(word))]
+        return [word for word in words if not self.read_words.issuperset(_words(word))]
+
+    def near(self, word: str) -> str | None:
+        """Return the thing that a word comes nearest to, by its meaning or but for one slip of the
+        keys, or None.
+        """
+        return self._meant(word) or self._slipped(word)
+
+    def _meant(self, word: str) -> str | None:
+        """Return the thing that a word, or the name of a sign in it, means."""
+        if word.isalnum() or word in self.meanings:
+            return self.meanings.get(word)
+        names = " ".join(unicodedata.name(sign, "") for sign in word).lower()
+        said = set(re.findall(r"\w+", names))
+        return next((thing for known, thing in self.meanings.items() if known in said), None)
+
+    def _slipped(self, word: str) -> str | None:
+        """Return the thing that a word means but for one letter.
+
+        A short word has its first letter right, and is a thing's own name: "hat" is no cat.
+        """
+        known = word in SMALL or word in self.read_words or _number(word)
+        if known or not 2 < len(word) <= LONGEST_WORD:
+            return None
+        found = [
+            slip
+            for slip in _slips(word, self.letters)
+            if slip in self.forms or (slip in self.meanings and len(word) > 5)
+            if slip[0] == word[0] or len(word) > 4
+        ]
+        best = min(found, key=lambda slip: slip not in self.forms, default="")
+        return self.meanings.get(best)
+
+    def heard(self, prompt: str) -> Heard:
+        """Return what comes of a prompt. One that names nothing drawable comes to the nearest."""
+        asked = self.read(prompt)
+        try:
+            done = self.completed(prompt)
+        except NotDrawn as error:
+            done = Completed(error.nearest)
+        drawn = self.read(done.prompt)
+        parts = {part: _plain(part, asked.said) for part in asked.said}
+        shown = [
+            asked.words.get(part, "")
+            for part, phrase in parts.items()
+            if part in drawn.said and _plain(part, drawn.said) == phrase
+        ]
+        shown += [
+            form for form, (_, name, _) in self.forms.items() if name == asked.said.get(THING)
+        ]
+        words = {word for phrase in shown for word in phrase.split()}
+        left_out = {
+            word: None if word.lower() in self.forms else self.near(word.lower())
+            for word in named_words(_words(prompt, lower=False))
+            if word.lower() not in words and not (drawn.lanterns and _number(word))
+        }
+        return Heard(done.prompt, done.why, parts, left_out)
+
+    def edited(self, prompt: str, part: str, phrase: str) -> str:
+        """Return the caption of a prompt with another phrase for a part of it.
+
+        The phrase that a prompt has is left out, unless it is the thing. Lanterns after a thing are
+        the usual ones at its place and time.
+        """
+        reading = self.read(prompt)
+        said = dict(reading.said)
+        if part != THING and part in said and _plain(part, said) == phrase:
+            del said[part]
+        elif phrase == LANTERN and not reading.lanterns:
+            kept = FOLLOW_NOUN if THING in said else tuple(said)
+            said = {**self.usual, **{one: said[one] for one in kept if one in said}}
+        else:
+            said[part] = phrase
+        lanterns = said.get(THING, LANTERN) in WORDINGS[THING][0]
+        return self._lanterns(said) if lanterns else self._thing(said)
 
     def completed(self, prompt: str) -> Completed:
         """Return what is drawn for a prompt.
@@ -254,14 +378,13 @@ class Phrasebook:
         """Return prompts for one that names nothing that is drawn, by the names of their things:
         the nearest by meaning first, then lanterns.
         """
-        words = set(_words(prompt))
-        near = [
-            name
-            for name, meant in MEANT.items()
-            if any(not words.isdisjoint((word, plural(word))) for word in meant.split())
-        ]
+        words = _words(prompt)
+        unread = [word for word in words if word not in self.read_words]
+        near = [self._meant(word) for word in unread]
+        near += [self._slipped(word) for word in unread]
+        near += [self._meant(word) for word in words]  # such as an orange, which is a colour first
         offers = {}
-        for name in dict.fromkeys([*near, LANTERN, *OFTEN.split()]):
+        for name in dict.fromkeys([*filter(None, near), LANTERN, *OFTEN.split()]):
             if name == LANTERN:
                 offers[LANTERNS] = self._lanterns({**self.usual, **said})
             elif name in self.forms:
@@ -271,7 +394,9 @@ class Phrasebook:
 
 def visible(prompt: str) -> str:
     """Return a prompt without the characters that nobody sees, such as a blank of no width."""
-    return "".join(letter for letter in prompt if unicodedata.category(letter) != "Cf")
+    return "".join(
+        letter for letter in prompt if unicodedata.category(letter) != "Cf" and letter != STYLE
+    )
 
 
 def unglued(prompt: str) -> str:
@@ -279,9 +404,36 @@ def unglued(prompt: str) -> str:
     return GLUED.sub(" ", prompt)
 
 
-def _words(prompt: str) -> list[str]:
-    plain = unicodedata.normalize("NFKC", unglued(visible(prompt))).lower()
-    return [word for word, _ in Whitespace().pre_tokenize_str(plain)]
+def _words(prompt: str, lower: bool = True) -> list[str]:
+    plain = unicodedata.normalize("NFKC", unglued(visible(prompt)))
+    return [word for word, _ in Whitespace().pre_tokenize_str(plain.lower() if lower else plain)]
+
+
+def named_words(words: Iterable[str]) -> list[str]:
+    """Return the words of which somebody is told, at most MOST_WORDS.
+
+    Punctuation, signs of mathematics and small words are left out; pictures in a text are not.
+    """
+    named = [
+        word
+        for word in dict.fromkeys(words)
+        if word.lower() not in SMALL
+        and any(letter.isalnum() or unicodedata.category(letter) == "So" for letter in word)
+    ]
+    return named[:MOST_WORDS]
+
+
+def _slips(word: str, letters: Iterable[str]) -> Iterator[str]:
+    """Yield the words that differ from another one by a letter too many, too few, wrong, or swapped
+    with the next.
+    """
+    for place in range(len(word) + 1):
+        before, after = word[:place], word[place:]
+        yield before + after[1:]
+        yield before + after[1:2] + after[:1] + after[2:]
+        for letter in letters:
+            yield before + letter + after
+            yield before + letter + after[1:]
 
 
 def _number(prompt: str) -> int:
@@ -293,11 +445,17 @@ def _number(prompt: str) -> int:
 
 
 def _class_of(part: str, said: Mapping[str, str]) -> int | None:
-    """Return the class index of a phrase of place, time or moon, or None if there is none."""
+    """Return the class index of a part's phrase, or None if there is none."""
     classes = list(WORDINGS[part])
     if part == PLACE:
         classes = [a + b for a, b in zip(classes, THING_PLACES, strict=True)]
     return next((kind for kind, phrases in enumerate(classes) if said.get(part) in phrases), None)
+
+
+def _plain(part: str, said: Mapping[str, str]) -> str:
+    """Return the plainest phrase of what is said of a part. A place is that of lanterns."""
+    kind = _class_of(part, said)
+    return said[part] if kind is None else WORDINGS[part][kind][0]
 
 
 def phrasebook(info: ModelInfo) -> Phrasebook | None:

@@ -177,6 +177,19 @@ def grid_of(folder: Path) -> int:
         return 0
 
 
+def parameters_of(folder: Path) -> int:
+    """Return the number of parameters of a model folder's networks, before it is loaded.
+
+    It is 0 for an unreadable folder, which `load` refuses.
+    """
+    try:
+        with torch.device("meta"):
+            networks = _built(folder, read_config(folder / "config.json"))
+    except Exception:  # of many kinds, as in `load`
+        return 0
+    return sum(p.numel() for part in networks.parts().values() for p in part.parameters())
+
+
 def _built(folder: Path, config: dict[str, Any]) -> Networks:
     """Return the blank networks of a configuration."""
     encoder = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})

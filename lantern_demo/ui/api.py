@@ -84,7 +84,7 @@ def _draw(page: gr.Blocks, service: Service) -> Callable[..., Any]:
                 yield pictures.get(chosen), numbers
 
     info = service.info
-    prompts = "; ".join(prompt for prompt, _ in texts.EXAMPLES[:2])
+    prompts = "; ".join(texts.EXAMPLES[:2])
     can_draw = f"What there is to draw here: {info.description} Prompts that suit it: {prompts}."
     return _documented(draw, service, can_draw=can_draw)
 

@@ -13,12 +13,13 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.registry import ModelInfo
 from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.ask import offers_of, prompt_of
+from lantern_demo.ui.ask import left_out
 from lantern_demo.ui.components import (
     NO_TABLE,
     Updates,
@@ -53,8 +54,7 @@ def draw(
     service: Service, w: Widgets, told: gr.HTML, form: Form, given: dict[Any, Any]
 ) -> Iterator[Updates]:
     """Run a comparison and show its progress. given: values by component."""
-    yield {w.offers: ""}
-    methods, seed = given[form.methods], given[form.seed]
+    prompt, methods, seed = given[form.prompt], given[form.methods], given[form.seed]
     if not methods:
         raise Refused(texts.NO_METHODS)
     values = dict(given[form.others])
@@ -62,10 +62,9 @@ def draw(
         values[name] = "" if given[knob] is None else given[knob]
     values["seed"] = secrets.randbelow(NEW_SEEDS) if seed is None else seed
     try:
-        request = service.request(prompt_of(form.sentence, given), methods, values)
+        request = service.request(prompt, methods, values)
     except NotDrawn as error:
-        yield {w.offers: offers_of(error.offers)}
-        raise
+        request = service.request(error.nearest, methods, values)
     request, anew = seeded(request, given[w.result])
     lanes = {method: Lane(method, "waiting", service.info.tokens) for method in request.methods}
     shown = Shown(lanes, request=request, preset=Settings(**service.info.preset))
@@ -77,7 +76,7 @@ def draw(
     try:
         with scratch() as folder, closing(service.frames(request)) as events:
             yield from live(w, shown, Path(folder), events)
-        yield {told: _closing_words(shown)}
+        yield {told: _closing_words(shown, service.info, prompt)}
     except gr.Error:
         raise
     except Exception:
@@ -245,7 +244,8 @@ def not_drawn(methods: Iterable[str], tokens: int) -> str:
     return _stage(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 
-def _closing_words(shown: Shown) -> str:
+def _closing_words(shown: Shown, info: ModelInfo, prompt: str) -> str:
+    """Return what is told of a run that is over. prompt: as it was typed."""
     record = shown.record
     if record is None:
         return status_html(texts.NO_METHOD_FINISHED, "error")
@@ -258,7 +258,7 @@ def _closing_words(shown: Shown) -> str:
     some = in_turn if len(in_turn) < len(finished) else []
     labels = [METHODS[entry["method"]].label for entry in some]
     text += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
-    struck = texts.named_words(record["unknown_words"])
+    struck = left_out(info, prompt, record["unknown_words"])
     return status_html(" ".join(filter(None, text)), struck=struck)
 
 

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import gradio as gr
 
-from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.settings.settings import Settings
@@ -125,7 +124,6 @@ class Widgets:
     sheet: gr.Button
     file: gr.DownloadButton  # hidden; it hands out what one of these two has written
     runs: gr.HTML  # recorded ones and the visitor's
-    offers: gr.HTML  # prompts, after a refusal
     go: gr.Textbox  # has words where a link is to be drawn
     # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it
     shown: gr.State = field(default_factory=lambda: gr.State(Shown()))
@@ -234,8 +232,6 @@ def shielded(run: Callable[..., Iterator[Updates]]) -> Callable[..., Iterator[Up
             if service.state == "loading":
                 yield {told: status_html(texts.LOADING, "busy")}
             yield from run(service, w, told, *given)
-        except NotDrawn:  # the page has buttons for the things that its sentence names
-            yield {told: status_html(texts.NOT_DRAWN, "refused")}
         except Refused as error:
             yield {told: status_html(texts.to_visitor(str(error)), "refused")}
         except gr.Error:  # the Space's own refusals, such as a spent quota

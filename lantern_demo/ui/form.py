@@ -21,7 +21,6 @@ from lantern_demo.settings.knobs import (
 )
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.ask import Sentence, filled
 from lantern_demo.ui.components import CHOSEN, Updates, answer, status_html
 from lantern_demo.ui.limits import AT_ONCE
 from lantern_demo.ui.recorded import recorded_runs, strip_of
@@ -37,7 +36,7 @@ OTHERS = tuple(name for name in ON_THE_FORM if name not in FIELDS)
 class Form:
     """The fields that a visitor fills in. `others` has the values of settings without a field."""
 
-    sentence: Sentence
+    prompt: gr.Textbox
     methods: gr.CheckboxGroup
     knobs: dict[str, Any]
     others: gr.State
@@ -45,14 +44,8 @@ class Form:
     seed: gr.Number
 
     def all(self) -> list[Any]:
-        return [
-            self.seed,
-            self.others,
-            self.note,
-            *self.sentence.all(),
-            self.methods,
-            *self.knobs.values(),
-        ]
+        fields = [self.seed, self.others, self.note, self.prompt, self.methods]
+        return [*fields, *self.knobs.values()]
 
 
 def choose(
@@ -67,7 +60,7 @@ def choose(
     usable = usable_methods(service)
     boxes = [(method.label, method.id) for method in usable]
     return {
-        **filled(form.sentence, info, texts.EXAMPLES[0][0] if prompt is None else prompt),
+        form.prompt: texts.EXAMPLES[0] if prompt is None else prompt,
         form.methods: gr.update(choices=boxes, value=chosen_methods(service, methods)),
         **_values(service, form, settings or Settings(**info.preset)),
     }
@@ -92,8 +85,8 @@ def chosen_methods(service: Service, methods: list[str] | None) -> list[str]:
     return [method.id for method in usable if method.id in methods]
 
 
-def add_settings(service: Service, sentence: Sentence) -> Form:
-    """Add the settings. Return them with the prompt's fields."""
+def add_settings(service: Service, prompt: gr.Textbox) -> Form:
+    """Add the settings. Return them with the prompt's field."""
     info = service.info
     defaults = Settings(**info.preset)
     methods = gr.CheckboxGroup(
@@ -111,7 +104,7 @@ def add_settings(service: Service, sentence: Sentence) -> Form:
             knobs |= {name: _knob(name, getattr(defaults, name)) for name in pair}
     others = gr.State({name: getattr(defaults, name) for name in OTHERS})
     note = gr.HTML(_note(defaults, defaults), elem_id="others", render=False)
-    form = Form(sentence, methods, knobs, others, note, seed)
+    form = Form(prompt, methods, knobs, others, note, seed)
     told = answer("settings-told")
     with gr.Row():
         for title, paper in ((texts.PAPER, True), (texts.RESET, False)):

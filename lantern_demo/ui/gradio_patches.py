@@ -4,9 +4,9 @@ Each function names the Gradio version that needs it, and the reason. Check each
 of Gradio: `tests/test_gradio_patches.py` fails when another version than CHECKED is installed.
 
 Some dependences are elsewhere. `style.css` names classes of Gradio's own elements:
-`.html-container`, `.main.fillable`, `.tab-container`, `main.contain`, `.column`, `.wrap-inner` and
-`.icon-wrap`. A run changes the `run_state.Shown` that it handed to a `gr.State`; a test checks that
-Gradio keeps the object itself.
+`.html-container`, `.main.fillable`, `.tab-container`, `main.contain` and `.column`. A run changes
+the `run_state.Shown` that it handed to a `gr.State`; a test checks that Gradio keeps the object
+itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from gradio_client.utils import is_file_obj_with_meta
 from jinja2 import FunctionLoader
 
 CHECKED = "6.31.0"
-CHOICE = gr.Dropdown.preprocess
 WRAPPER = utils.function_wrapper
 URL_OK = networking.url_ok
 TEMPLATES: Any = routes.templates.env.loader
@@ -149,22 +148,6 @@ def preview_links(title: str, text: str, picture: str) -> None:
         return page.replace("<head>", f"<head>{own}", 1)  # sites read the beginning alone
 
     routes.templates.env.loader = FunctionLoader(load)
-
-
-def take_late_words(elem_class: str) -> None:
-    """Take any text, and None for all else, from the lists of a class of elements.
-
-    An answer may change the choices of a list while a request with an earlier choice is on its way,
-    which Gradio 6.31 would refuse with HTTP 500. Handlers check the text. It replaces
-    `Dropdown.preprocess`, since Gradio writes a file next to the source of every subclass.
-    """
-
-    def preprocess(self: gr.Dropdown, payload: Any) -> Any:
-        if elem_class not in self.elem_classes:
-            return CHOICE(self, payload)
-        return payload if isinstance(payload, str) else None
-
-    gr.Dropdown.preprocess = preprocess
 
 
 def keep_file(block: gr.components.Component, path: str) -> str:

@@ -16,12 +16,13 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 
 from lantern_demo.disk_cache import root
+from lantern_demo.models.bundled import parameters_of
+from lantern_demo.prompt_words import phrasebook
 from lantern_demo.ui import log, texts
 from lantern_demo.ui.api import add_endpoints
-from lantern_demo.ui.ask import add_sentence, wire_prompt
+from lantern_demo.ui.ask import add_chips, add_prompt
 from lantern_demo.ui.compare import begin, draw, failed, repeat, settle
 from lantern_demo.ui.components import (
-    CHOSEN,
     FIRST_STYLES,
     STYLES,
     Updates,
@@ -59,14 +60,10 @@ from lantern_demo.version import __version__
 CACHE_SECONDS = 3600  # how long pictures are kept
 LOADED_SECONDS = 0.25  # between two looks whether the model is loaded
 
-# A press of Back draws the run before. Tab goes past a list of options that scrolls: the browser
-# would stop there, and Gradio then closes it.
+# A press of Back draws the run before.
 ARRIVED = """() => {
   addEventListener("popstate", () => location.replace(location.href));
   addEventListener("focusin", ({ target }) => (window.lanternHeld = target.id));
-  document.getElementById("sentence").addEventListener("keydown", () => {
-    for (const list of document.querySelectorAll("#sentence [role=listbox]")) list.tabIndex = -1;
-  });
 }"""
 # Draw and Stop stand in one place: who pressed one has the other there.
 KEEP_FOCUS = """() => setTimeout(() => {
@@ -83,11 +80,6 @@ CAME_BY = """() => {
 }"""
 GO = "(go) => { if (go) document.getElementById('draw').click(); }"
 TAKE_FILE = "() => setTimeout(() => document.getElementById('file').click(), 50)"
-# A tab that does not fit has no button in the page.
-TO_THE_SETTINGS = """() => {
-  document.getElementById("tabs").scrollIntoView({ block: "start", behavior: "smooth" });
-  return { selected: "settings", __type__: "update" };
-}"""
 
 
 def build(
@@ -109,42 +101,41 @@ def build(
     with gr.Blocks(
         title=texts.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)
     ) as page:
-        gr.HTML(_top(), elem_id="top")
+        gr.HTML(_top(service), elem_id="top")
         gr.HTML(texts.HEADLINE, elem_id="headline")
         gr.HTML(texts.INTRODUCTION, elem_id="intro")
         with gr.Row(elem_id="ask"):
-            sentence = add_sentence(service.info)
+            prompt = add_prompt()
             wide: dict[str, Any] = {"min_width": 110, "scale": 0}
             draw_button = gr.Button(texts.DRAW, variant="primary", elem_id="draw", **wide)
             stop_button = gr.Button(
                 texts.STOP, variant="stop", interactive=False, elem_id="stop", **wide
             )
-            sentence.surprise.render()
-            sentence.toggle.render()
-            settings_button = gr.Button(
-                texts.SETTINGS, min_width=90, elem_id="open-settings", scale=0
+            reads_all = phrasebook(service.info) is None
+            surprise = gr.Button(
+                texts.SURPRISE, visible=not reads_all, elem_id="surprise", min_width=90, scale=0
             )
+        add_chips(service.info, prompt, surprise)
         first, page.lantern_panel = first_view()
         words = texts.of_run(texts.SOURCES["recorded"], recorded_runs()[0].record)
         status = answer("status", status_html(words))
-        offers = gr.HTML("", js_on_load=CHOSEN, elem_id="offers")
         arriving = gr.HTML("", elem_id="arriving")
         stage = add_stage(first)
         runs, sheet, file = add_strip()
-        with gr.Tabs(elem_id="tabs") as below:
+        with gr.Tabs(elem_id="tabs"):
             with gr.Tab(texts.HOW_TAB, elem_id="how"):
                 add_panel(looker(service))
             with gr.Tab(texts.NUMBERS_TAB):
                 numbers = add_numbers()
-            with gr.Tab(texts.SETTINGS, id="settings", elem_id="settings"):
-                form = add_settings(service, sentence)
+            with gr.Tab(texts.SETTINGS, elem_id="settings"):
+                form = add_settings(service, prompt)
         go = gr.Textbox(visible=False)
         w = Widgets(
             status,
             form.seed,
             draw_button,
             stop_button,
-            sentence.surprise,
+            surprise,
             numbers.repeat,
             numbers.twin,
             stage,
@@ -153,11 +144,8 @@ def build(
             sheet,
             file,
             runs,
-            offers,
             go,
         )
-        settings_button.click(None, None, below, js=TO_THE_SETTINGS, **QUIET)
-        wire_prompt(service, sentence, offers)
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
         _wire_runs(service, queued, w, form, numbers)
         for asked, write in ((w.record, record_file), (w.sheet, sheet_file)):
@@ -179,22 +167,30 @@ def build(
     return page
 
 
-def _top() -> str:
-    """Return the head of the page as HTML.
+def _top(service: Service) -> str:
+    """Return the head of the page as HTML: what draws here, and whose work it is.
 
     Its links open in a new tab, so that none ends a race.
     """
-    links = dict(texts.PAPERS)
+    info = service.info
+    count = 0 if info.folder is None else parameters_of(info.folder)
+    sized = texts.SIZED.format(millions=round(count / 1e6)) if count >= 1e6 else info.title
+    model = texts.MODEL.format(model=sized, device="GPU" if service.on_gpu else "CPU")
+    own = dict(texts.API)
     if space := os.environ.get("SPACE_ID"):
         address = f"https://huggingface.co/spaces/{space}"
-        links |= {name: f"{address}/{path}" for name, path in texts.OF_A_SPACE.items()}
-    shown = "".join(
-        f'<a href="{escape(to)}" target="_blank" rel="noopener">{escape(name)}</a>'
-        for name, to in links.items()
-    )
-    name = f"<b>{escape(texts.NAME)}</b> <span>{escape(texts.SUBJECT)}</span>"
+        own = {name: f"{address}/{path}" for name, path in texts.OF_A_SPACE.items()} | own
     return (
-        f'<div class="top"><p>{name}</p><nav aria-label="{escape(texts.LINKS)}">{shown}</nav></div>'
+        f'<div class="top"><p><b>{texts.NAME}</b> <span class="wide">{texts.SUBJECT}, </span>'
+        f'{texts.OWN} <span>{escape(model)}</span></p><nav aria-label="{escape(texts.LINKS)}">'
+        f"<span>{texts.PAPERS_LABEL}</span> {_links(texts.PAPERS)} {_links(own)}</nav></div>"
+    )
+
+
+def _links(addresses: dict[str, str]) -> str:
+    return " ".join(
+        f'<a href="{escape(to)}" target="_blank" rel="noopener">{escape(name)}</a>'
+        for name, to in addresses.items()
     )
 
 
@@ -301,10 +297,9 @@ def _wire_runs(
     def idle(shown: Shown, visited: list[Recorded]) -> Updates:
         return w.busy(False)
 
-    s = form.sentence
-    triggers, outputs = [w.draw.click, s.prompt.submit], [*w.of_a_frame(), w.offers]
+    triggers = [w.draw.click, form.prompt.submit]
     drawing, end = partial(draw, service, w, w.status, form), partial(settle, service, w)
-    wire(triggers, drawing, {*form.all(), w.result}, outputs, end, w.status)
+    wire(triggers, drawing, {*form.all(), w.result}, w.of_a_frame(), end, w.status)
     repeat_told, twin_told, slider = numbers.repeat_told, numbers.twin_told, numbers.slider
     repeating = partial(repeat, service, w, repeat_told)
     wire([w.repeat.click], repeating, [w.result], [w.table], idle, repeat_told)

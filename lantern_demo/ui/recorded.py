@@ -1,4 +1,4 @@
-"""Recorded runs: the examples."""
+"""Recorded runs, the examples; and pictures of all things, in a row."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from lantern_demo.ui.run_view import picture_address, picture_of, webp_address
 
 FOLDER = Path(__file__).with_name("recorded")
 THUMBNAIL = 96  # pixels a side of an example's picture, twice its size on the page
+THINGS = FOLDER / "things.webp"
+CHIP = 56  # pixels a side of a thing's picture there, twice its size on the page
 
 
 @dataclass(frozen=True)

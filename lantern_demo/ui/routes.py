@@ -1,8 +1,8 @@
 """Addresses in addition to those of the page and its API.
 
 GET /healthz: whether the program is up and its model loaded, for uptime checks. The page's scripts
-get the others when they need them: /palettes/{model} and /panel.js. Who is sent a link gets
-/preview.png.
+and styles get the others when they need them: /palettes/{model}, /panel.js and /things.webp. Who
+is sent a link gets /preview.png.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 import gradio as gr
 from PIL import Image, ImageOps
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 import lantern_demo
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import scratch, sheet_file
 from lantern_demo.ui.files import PAPER
-from lantern_demo.ui.recorded import recorded_runs
+from lantern_demo.ui.recorded import THINGS, recorded_runs
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 
@@ -77,11 +77,16 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
         """Answer with the picture of a link's preview."""
         return Response(preview_picture(), media_type="image/png", headers=FOR_AN_HOUR)
 
+    def things(_: Request) -> Response:
+        """Answer with the pictures of the chips, in a row."""
+        return FileResponse(THINGS, headers=FOR_AN_HOUR)
+
     return [
         Route("/healthz", health),
         Route(f"/{PREVIEW}", preview),
         Route("/palettes/{model}", palette),
         Route("/panel.js", panel),
+        Route(f"/{THINGS.name}", things),
     ]
 
 

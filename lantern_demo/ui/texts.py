@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable
 from typing import Any
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Lantern
 from lantern_demo.faults import sentence
 from lantern_demo.prompt_words import USUAL
-from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
+from lantern_demo.settings.knobs import KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
-NAME, SUBJECT = "LANTERN", "speculative decoding for image models, live"
+NAME = "LANTERN"
+SUBJECT, OWN = "speculative decoding", "independent implementation"
+MODEL = "{model} on this machine's {device}"
+SIZED = "{millions}\u00a0M-parameter model"
 PREVIEW = (
     "Vanilla, EAGLE-1, EAGLE-2, LANTERN and LANTERN++ draw the same prompt with one image model. "
     "Watch the race, see each step, and draw your own."
 )
 HEADLINE = "<h1>The same prompt in fewer steps.</h1>"
 INTRODUCTION = (
-    "<p>An image model paints a picture piece by piece (token by token). Each piece takes one slow "
-    "step (forward pass). These methods <b>guess ahead</b> (draft), and one step checks many "
-    "guesses. LANTERN and LANTERN++ also keep <b>look-alikes</b> of the pieces that the model "
-    "wanted.</p>"
+    "<p>An image model paints a picture piece by piece, one slow step each. These methods <b>guess "
+    "ahead</b>, and one step checks many guesses. LANTERN and LANTERN++ also keep "
+    "<b>look-alikes</b>: faster, but no longer exact.</p>"
 )
-# Prompts and seeds of the recorded runs.
+# Prompts of the recorded runs. All have the default seed, so that none is chosen for its picture.
 EXAMPLES = (
-    (USUAL, DEFAULT_SEED),
-    ("a cat", 1),
-    ("two blue box lanterns above still water at dawn", 11),
-    ("a penguin on a lake at dusk", 2),
+    USUAL,
+    "a cat",
+    "two blue box lanterns above still water at dawn",
+    "a penguin on a lake at dusk",
 )
 
 PROMPT_LABEL = "Prompt"
-PROMPT_PLACEHOLDER = f"What to draw, for example: {USUAL}"
+PROMPT_PLACEHOLDER = f"What to draw, for example: {USUAL} (press / to write)"
 METHODS_LABEL = "Methods"
 METHODS_INFO = (
     "Each method gets equal time slices of the device. Speedups need Vanilla. "
@@ -61,13 +61,17 @@ PAPER_SLOW = (
     "They are made for GPUs: here they make every method with a drafter slower than vanilla."
 )
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
-LINKS = "About this demo"
+LINKS, PAPERS_LABEL = "About this demo", "Papers:"
 PAPERS = {
-    "LANTERN paper": "https://arxiv.org/abs/2410.03355",
-    "LANTERN++ paper": "https://arxiv.org/abs/2502.06352",
+    "LANTERN": "https://arxiv.org/abs/2410.03355",
+    "LANTERN++": "https://arxiv.org/abs/2502.06352",
+    "EAGLE": "https://arxiv.org/abs/2401.15077",
+    "EAGLE-2": "https://arxiv.org/abs/2406.16858",
+    "SJD": "https://arxiv.org/abs/2410.01699",
 }
 # by the name of a link, its path in a Space's repository
 OF_A_SPACE = {"Code": "tree/main", "Docs": "blob/main/README.md"}
+API = {"API": "?view=api"}  # Gradio then opens its own page of it
 
 TABLE_NOTE = (
     "The first piece comes with the prompt, so vanilla takes one step less than there are pieces. "
@@ -99,26 +103,13 @@ TWIN_TOLD = (
     "{method} took {steps} steps and kept {count} look-alikes of {of} pieces. "
     "Its exact twin took {twin} steps."
 )
-TYPE, PICK, SURPRISE = "type \u2026", "Lists", "Surprise"
-NOT_DRAWN = "This model cannot draw that. It draws these and more:"
-OFFERS = "What this model draws"
-PARTS = {
-    "count": "Number",
-    "colour": "Colour",
-    "shape": "Kind",
-    "thing": "Thing",
-    "place": "Place",
-    "time": "Time",
-}
-ANY = {part: f"any {name.lower()}" for part, name in PARTS.items()}
+SURPRISE = "Surprise"
+KNOWS, DETAILS, ALL_THINGS = "What this model draws", "How it draws that", "All {count}"
+# parts of a prompt that have chips besides its thing
+PARTS = {"count": "Number", "colour": "Colour", "shape": "Kind", "place": "Place", "time": "Time"}
 SOME_FAILED = "Some methods did not finish; their lanes show why."
 REPRODUCED = "Reproduced here: each time all methods drew the same pieces."
 LEFT_OUT = "Left out:"
-# Words that nobody misses in a picture.
-SMALL = {
-    *("a", "an", "and", "are", "as", "at", "by", "for", "from", "in", "into", "is", "it", "its"),
-    *("of", "on", "or", "over", "the", "their", "that", "this", "to", "under", "with", "without"),
-}
 
 NOT_YET = "\u2013"  # stands where a number will be
 READY_LINK = "Filled in from the link."
@@ -143,7 +134,7 @@ STOPPED_RACE = "Only a part of this race was drawn."
 SOURCES = {
     "live": "Drawn just now on {device}, with seed {seed}: {prompt}.",
     "kept": "Drawn in this visit on {device}, with seed {seed}: {prompt}.",
-    "recorded": "Recorded on {date} on {device}. Draw runs it live.",
+    "recorded": "Recorded on {date} on {device}, with seed {seed}. Draw runs it live.",
 }
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment."
@@ -158,7 +149,6 @@ STOPPED = "Stopped. The pieces drawn so far stay; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the lanes show why."
 
 WARMING_UP = "Getting {label} ready; this is not timed."
-MOST_WORDS = 8  # unknown words that are named
 RESET_TO = "All of these are again as {title} has them."
 TOO_LARGE = "The request is too large; at most {megabytes} MB are read."
 UNHEARD = "the call was stopped: nobody has opened its stream of answers"
@@ -213,6 +203,9 @@ PANEL: dict[str, Any] = {
 
 # The texts of the page's other scripts, which fill in {names}.
 WEB: dict[str, Any] = {
+    "leftOut": LEFT_OUT,
+    "nearest": "nearest:",
+    "draws": "It draws {drawn}.",
     "stage": "The race",
     # The headline: before its number, and after it.
     "headlines": {
@@ -348,20 +341,6 @@ def in_turn(labels: list[str], reason: str) -> str:
 def starting(seed: int, new: bool) -> str:
     drawn = f"Drawing with {'a new seed' if new else 'seed'} {seed}."
     return f"{drawn} Getting the methods ready; this is not timed."
-
-
-def named_words(words: Iterable[str]) -> list[str]:
-    """Return the words that a model does not know, at most MOST_WORDS.
-
-    Punctuation and small words are left out.
-    """
-    named = [
-        word
-        for word in dict.fromkeys(words)
-        if word not in SMALL
-        and not all(unicodedata.category(letter).startswith("P") for letter in word)
-    ]
-    return named[:MOST_WORDS]
 
 
 def internal_error(error: BaseException) -> str:
