@@ -145,8 +145,8 @@ class NotDrawn(ValueError):
 class Reading:
     """The requests of a prompt: a phrase for each part that it has, and the kinds of its things.
 
-    `words` are the prompt's own for each phrase but the thing's. The first thing counts. `denies`: whether the
-    prompt also says what it does not want.
+    `words` are the prompt's own for each phrase but the thing's. The first thing counts.
+    `denies`: whether the prompt also says what it does not want.
     """
 
     said: Mapping[str, str]

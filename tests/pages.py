@@ -20,7 +20,7 @@ from lantern_demo.ui.components import SCRIPTS
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Browser, Locator, Page, Route
 
 expect = playwright.expect
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -97,7 +97,7 @@ def open_page(page: Page, address: str) -> None:
 
 def settings(page: Page) -> None:
     """Open the tab of settings."""
-    page.locator("#open-settings").click()
+    page.locator("#settings-button").click()
     expect(page.locator("#knob-lantern_k")).to_be_visible()
 
 
@@ -110,18 +110,17 @@ def only(page: Page, *methods: str) -> None:
     page.evaluate("scrollTo(0, 0)")
 
 
+def line(page: Page) -> Locator:
+    """The line of text."""
+    return page.locator("#prompt :is(textarea, input)")
+
+
 def type_prompt(page: Page, prompt: str) -> None:
-    """Write a prompt in the line of text, which stands in place of the lists."""
-    field = page.locator("#prompt :is(textarea, input)")
-    if not field.is_visible():
-        choose(page, "Thing", texts.TYPE)
-    field.fill(prompt)
+    line(page).fill(prompt)
 
 
-def choose(page: Page, part: str, option: str) -> None:
-    """Choose an entry of one of the lists of words."""
-    page.get_by_role("combobox", name=part).click()
-    page.get_by_role("option", name=option, exact=True).click()
+def chip(page: Page, name: str) -> Locator:
+    return page.locator("#chips").get_by_role("button", name=name, exact=True)
 
 
 def draw(page: Page) -> None:

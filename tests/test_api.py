@@ -29,7 +29,7 @@ from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
 from lantern_demo.ui.api import answers
-from lantern_demo.ui.ask import add_sentence
+from lantern_demo.ui.ask import add_prompt
 from lantern_demo.ui.form import add_settings
 from lantern_demo.ui.service import Service
 from lantern_demo.version import __version__
@@ -273,7 +273,7 @@ def test_form_link_and_python_refuse_a_setting_by_one_sentence(tiny_service: Ser
 
     info = tiny_service.info
     with gr.Blocks():
-        form = add_settings(tiny_service, add_sentence(info))
+        form = add_settings(tiny_service, add_prompt())
     boxes = form.knobs | {"seed": form.seed}
     for name, value in OUT_OF_RANGE.items():
         ways: list[Callable[[], Any]] = [

@@ -18,12 +18,13 @@ from pages import (
     IN_A_BROWSER,
     LANES,
     check_for_axe,
-    choose,
+    chip,
     draw,
     drawn,
     expect,
     faults_of,
     fits,
+    line,
     new_tab,
     only,
     open_page,
@@ -36,8 +37,8 @@ from tiny import served as serving
 from tiny import waiting
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.scenes import OF_LANTERNS
 from lantern_demo.ui import form, texts
 from lantern_demo.ui import page as served
 from lantern_demo.ui.recorded import recorded_runs
@@ -81,7 +82,8 @@ def test_five_lanes_are_on_the_first_screen(
     names = tab.locator("#stage .lane h3").all_inner_texts()
     assert names == [METHODS[name].label for name in DEFAULT]
     lanes = [f"#lane-{lane} {part}" for lane in LANES for part in ("h3", "canvas", ".big", ".pill")]
-    for part in [HEADLINE, "#sentence", "#draw", "#open-settings", "#status", *lanes]:
+    rows = [f"#chips {row}" for row in (".things", ".details")]
+    for part in [HEADLINE, "#prompt", "#draw", *rows, "#status", *lanes]:
         box = tab.locator(part).bounding_box()
         assert box is not None and box["height"] > 0, part
         assert box["x"] >= 0 and box["x"] + box["width"] <= width, (part, box)
@@ -315,58 +317,108 @@ def test_a_run_that_is_stopped_at_once_leaves_no_numbers_of_another(
 # -- the prompt
 
 
-def pick(page: Page, part: str, option: str) -> None:
-    """Choose an option in a list of the sentence."""
-    page.locator("#sentence").get_by_label(texts.PARTS[part], exact=True).click()
-    page.get_by_role("option", name=option, exact=True).click()
+# the names of the lit chips that are seen
+LIT = """[...document.querySelectorAll("#chips [aria-pressed=true]")]
+  .filter((one) => one.offsetParent).map((one) => one.textContent)"""
 
 
-def test_the_sentence_of_lists_draws_what_it_says(page: Page) -> None:
-    """Its entry *type* shows a line of text, and a button the lists again."""
+def test_a_chip_edits_the_line_that_is_drawn(page: Page) -> None:
+    """Also if Draw is pressed before the line has its words."""
     only(page, "vanilla")
-    pick(page, "colour", "blue")
+    assert page.evaluate(LIT) == ["lanterns", "three", "red", "round", "lake", "dusk"]
+    chip(page, "blue").click()
     draw(page)
     drawn(page, 1)
-    prompt = "three blue round lanterns over a lake at dusk"
-    assert page.evaluate("lanternRun.prompt") == prompt
-    choose(page, "Thing", texts.TYPE)
-    line = page.locator("#prompt :is(textarea, input)")
-    expect(line).to_have_value(prompt)
-    expect(page.locator("#sentence .part")).to_have_count(0)
-    line.fill("four golden lanterns at night")
-    page.locator("#type").click()
-    colour = page.locator("#sentence").get_by_label(texts.PARTS["colour"], exact=True)
-    expect(colour).to_have_value("golden")
+    prompt = USUAL.replace("red", "blue")
+    assert page.evaluate("lanternRun.prompt") == prompt == line(page).input_value()
+    for name in ("owl", "hills", "dusk"):
+        chip(page, name).click()
+    expect(line(page)).to_have_value("an owl in the hills")
+    assert page.evaluate(LIT) == ["owl", "hills"], "an owl has no number, colour or kind"
+    chip(page, "lanterns").click()
+    expect(line(page)).to_have_value(USUAL.replace("over a lake", "in the hills"))
 
 
-ACTIVE = re.compile(r"\bactive\b")
+def test_what_is_typed_is_heard(page: Page) -> None:
+    """Its chips are lit. Words that are left out are struck, before Draw and after it."""
+    only(page, "vanilla")
+    heard = page.locator("#chips .heard")
+    expect(heard).to_be_hidden()
+    line(page).fill("")
+    line(page).press_sequentially("eine Katze at night")
+    expect(heard).to_have_text("Left out: eine, Katze (nearest: cat). It draws a cat at night.")
+    assert heard.locator("s").all_inner_texts() == ["eine", "Katze"]
+    assert page.evaluate(LIT) == ["night"]
+    expect(page.locator("#status")).to_be_hidden()
+    check_for_axe(page, "what is heard")
+    heard.get_by_role("button", name="cat").click()
+    expect(line(page)).to_have_value("a cat at night")
+    expect(heard).to_be_hidden()
+    assert page.evaluate(LIT) == ["cat", "night"]
+    broken = "<img src=x onerror=document.title='broken'>"
+    type_prompt(page, f"a Zebra {broken} at night")
+    expect(heard).to_contain_text("It draws a horse at night.")
+    draw(page)
+    drawn(page, 1)
+    status = page.locator("#status")
+    expect(status).to_contain_text(": a horse at night.")
+    expect(status.locator("s").first).to_have_text("Zebra")
+    assert page.locator("#status img, .heard img").count() == 0 and "broken" not in page.title()
 
 
-def test_a_list_obeys_the_keys(page: Page) -> None:
-    """As it does a mouse: Enter on a thing completes the sentence, and on *type* shows the text."""
-    parts = page.locator("#sentence")
-    thing = parts.get_by_label(texts.PARTS["thing"], exact=True)
-    thing.focus()
-    for key in ("ArrowDown", "ArrowDown", "Enter"):
-        page.keyboard.press(key)
-    expect(thing).to_have_value("dog")
-    expect(parts.get_by_label(texts.PARTS["place"], exact=True)).to_have_value("on a lake")
-    expect(parts.get_by_label(texts.PARTS["colour"], exact=True)).to_have_count(0)
+def test_the_keys_alone_ask(page: Page) -> None:
+    """A slash comes to the line. Tab stops once at each row of chips, and arrows go through it."""
+    page.keyboard.press("/")
+    expect(line(page)).to_be_focused()
+    page.keyboard.press("End")
+    page.keyboard.type(" / noon")
+    expect(line(page)).to_have_value(f"{USUAL} / noon")
+    for name in ("draw", "surprise"):
+        page.keyboard.press("Tab")
+        expect(page.locator(f"#{name}")).to_be_focused()
     page.keyboard.press("Tab")
-    expect(parts.get_by_label(texts.PARTS["place"], exact=True)).to_be_focused()
-    expect(thing).to_have_value("dog")
-    thing.focus()
-    for name in ("cat", "lanterns", texts.TYPE):
-        thing.press("ArrowUp")
-        expect(page.get_by_role("option", name=name, exact=True)).to_have_class(ACTIVE)
-    thing.press("Enter")
-    line = page.locator("#prompt :is(textarea, input)")
-    expect(line).to_be_focused()
-    line.fill("five red lanterns")
-    page.wait_for_timeout(500)
-    expect(line).to_have_value("five red lanterns")
-    page.locator("#type").click()
-    expect(parts.get_by_label(texts.PARTS["count"], exact=True)).to_have_value("four")
+    expect(chip(page, "lanterns")).to_be_focused()
+    ring = page.evaluate("getComputedStyle(document.activeElement).outline")
+    assert "solid 3px" in ring
+    page.keyboard.press("ArrowLeft")
+    expect(chip(page, "umbrella")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(line(page)).to_have_value("an umbrella on a lake at dusk")
+    expect(chip(page, "umbrella")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.locator("#chips .all")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(chip(page, "lake")).to_be_focused()
+    page.keyboard.press("End")
+    expect(chip(page, "dawn")).to_be_focused()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('#chips')") is None
+    page.keyboard.press("/")
+    page.keyboard.press("Enter")
+    drawn(page, len(DEFAULT))
+    expect(line(page)).to_be_focused()
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_the_chips_stand_in_two_rows_under_the_line(page: Page, width: int) -> None:
+    """They scroll sideways, to the one that is lit, too. A button shows all things at once."""
+    page.set_viewport_size({"width": width, "height": 900})
+    boxes = [
+        page.locator(part).bounding_box()
+        for part in ("#prompt", "#chips .things", "#chips .details")
+    ]
+    assert all(boxes) and fits(page)
+    tops = [box["y"] for box in boxes if box]
+    assert (
+        tops == sorted(tops) and tops[2] - tops[1] < 45 and len({b["x"] for b in boxes if b}) <= 2
+    )
+    type_prompt(page, "an umbrella")
+    expect(chip(page, "umbrella")).to_be_in_viewport(ratio=1)
+    assert page.evaluate("scrollY") == 0 and fits(page)
+    if width > 700:
+        page.locator("#chips .all").click()
+        expect(chip(page, "lanterns")).to_be_in_viewport(ratio=1)
+        expect(chip(page, "umbrella")).to_be_in_viewport(ratio=1)
 
 
 def test_a_fault_before_a_race_is_told(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,64 +427,18 @@ def test_a_fault_before_a_race_is_told(page: Page, monkeypatch: pytest.MonkeyPat
     def broken(*_: Any) -> None:
         raise KeyError("type")
 
-    monkeypatch.setattr("lantern_demo.ui.compare.prompt_of", broken)
+    monkeypatch.setattr("lantern_demo.ui.compare.seeded", broken)
     draw(page)
     expect(page.get_by_role("alert")).to_contain_text("The run failed on the server.")
     expect(page.locator("#draw")).to_be_enabled()
 
 
-@pytest.mark.parametrize("width", [390, 768, 1280])
-def test_a_typed_prompt_begins_where_the_page_does(page: Page, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
-    choose(page, "Thing", texts.TYPE)
-    line = page.locator("#prompt")
-    expect(line).to_be_visible()
-    row, status, box = (
-        page.locator(f"#{name}").bounding_box() for name in ("ask", "status", "prompt")
-    )
-    assert row and status and box
-    assert box["x"] == row["x"] == status["x"] and box["y"] == row["y"]
-
-
-def test_tab_goes_through_the_sentence_to_draw(page: Page) -> None:
-    """Also past a list that scrolls, which a browser would stop at. A link has the same ring."""
-    ring = "getComputedStyle(document.activeElement).outline"
-    page.keyboard.press("Tab")
-    expect(page.get_by_role("link").first).to_be_focused()
-    assert "solid 3px" in page.evaluate(ring)
-    page.get_by_role("combobox", name=texts.PARTS["count"]).focus()
-    for part in ("colour", "shape", "thing", "place", "time"):
-        page.keyboard.press("Tab")
-        expect(page.get_by_role("combobox", name=texts.PARTS[part])).to_be_focused()
-    for name in ("draw", "surprise", "open-settings"):
-        page.keyboard.press("Tab")
-        expect(page.locator(f"#{name}")).to_be_focused()
-    assert "solid 3px" in page.evaluate(ring)
-
-
-def test_a_list_of_things_shows_what_can_be_said_of_them(page: Page) -> None:
-    """A cat has no colour and no kind, and there is one. Lanterns have all lists."""
-    parts = page.locator("#sentence")
-    pick(page, "thing", "cat")
-    for part in OF_LANTERNS:
-        expect(parts.get_by_label(texts.PARTS[part], exact=True)).to_have_count(0)
-    for part, value in (("count", "one"), ("place", "on a lake"), ("time", "at dusk")):
-        expect(parts.get_by_label(texts.PARTS[part], exact=True)).to_have_value(value)
-    pick(page, "thing", "lanterns")
-    expect(parts.get_by_label(texts.PARTS["colour"], exact=True)).to_have_value("red")
-
-
-def test_a_typed_prompt_is_answered_in_words(page: Page) -> None:
-    """A word that is left out is struck. The page says what is drawn for a thing. A prompt that
-    names nothing drawable is refused.
-    """
+def test_what_cannot_be_asked_is_refused(page: Page) -> None:
+    """What is on the stage is not left to look like the answer."""
     only(page, "vanilla")
-    status = page.locator("#status")
-    broken = "<img src=x onerror=document.title='broken'>"
     before = page.get_by_text(texts.WEB["before"])
     for prompt, why in (
         ("", "The prompt is empty"),
-        ("a zebra", texts.NOT_DRAWN),
         ("x" * 201, "The prompt has 201 characters, at most 200 are allowed"),
     ):
         type_prompt(page, prompt)
@@ -440,15 +446,11 @@ def test_a_typed_prompt_is_answered_in_words(page: Page) -> None:
         expect(page.get_by_role("alert")).to_contain_text(why)
         expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
         expect(before).to_be_visible()
-    type_prompt(page, f"two red zebra lanterns {broken}")
-    draw(page)
-    drawn(page, 1)
-    expect(status.locator("s").first).to_have_text("zebra")
-    expect(before).to_be_hidden()
-    assert status.locator("img").count() == 0 and "broken" not in page.title()
     type_prompt(page, "two red cats at night")
     draw(page)
-    expect(status).to_contain_text(": a cat at night.")
+    drawn(page, 1)
+    expect(before).to_be_hidden()
+    expect(page.locator("#status")).to_contain_text(": a cat at night.")
 
 
 # -- the settings
@@ -575,8 +577,3 @@ def test_wide_letters_overlap_nothing(tab: Page, server: str) -> None:
     tab.set_viewport_size({"width": 320, "height": 700})
     tab.add_style_tag(content="#stage * { letter-spacing: 0.1em !important; }")
     assert tab.evaluate(OVERLAPS) == [] and fits(tab)
-    # Gradio puts tabs that do not fit in a menu.
-    tab.add_style_tag(content="#tabs button { letter-spacing: 0.5em !important; }")
-    tab.set_viewport_size({"width": 319, "height": 700})
-    expect(tab.locator("#settings-button")).to_have_count(0)
-    settings(tab)

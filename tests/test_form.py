@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 import gradio as gr
 import pytest
+from PIL import Image
 from tiny import page_of
 
 from examples.more_rules import MORE
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.prompt_words import MOST_OFFERS, USUAL, completed
+from lantern_demo.prompt_words import NOT_LEFT_OUT, USUAL, phrasebook
 from lantern_demo.runs.load import info_of
 from lantern_demo.runs.race import Request
-from lantern_demo.scenes import THINGS, worded
+from lantern_demo.scenes import THINGS
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import limits, link, texts
-from lantern_demo.ui.ask import (
-    LISTED,
-    TYPE,
-    chosen,
-    filled,
-    listed,
-    nearest,
-    prompt_of,
-    surprised,
-)
+from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out, surprised
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
 from lantern_demo.ui.components import Updates, Widgets, hand_out, record_file, sheet_file
 from lantern_demo.ui.form import FIELDS, OTHERS, Form, add_numbers, choose, preset
 from lantern_demo.ui.link import query, query_of
 from lantern_demo.ui.page import _top
-from lantern_demo.ui.recorded import Recorded, recorded_runs
+from lantern_demo.ui.recorded import CHIP, Recorded, recorded_runs
+from lantern_demo.ui.recorded import THINGS as THINGS_PICTURES
 from lantern_demo.ui.restore import BACK, RELOAD, Visits, from_link, show_first, show_run
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
@@ -63,148 +58,71 @@ def form(demo: tuple[Service, Widgets, Form]) -> Form:
 # -- prompts
 
 
-def shown(form: Form, updates: Updates) -> dict[str, Any]:
-    """The updates of the lists and of the line of text, by name."""
-    s = form.sentence
-    return {"prompt": updates[s.prompt], "typing": updates[s.typing]} | {
-        part: updates[one] for part, one in s.lists.items()
-    }
+BOOK = phrasebook(INFO)
+assert BOOK is not None
 
 
-def picked(form: Form, before: str = USUAL, **said: str) -> dict[str, Any]:
-    """What is shown after a choice. before: the sentence that was shown."""
-    s = form.sentence
-    return shown(form, chosen(s, INFO, says(form, **said) | {s.prompt: before}))
+def hear(asked: Any) -> dict[str, Any]:
+    """What the page's script is told of a prompt."""
+    return asyncio.run(hearing(INFO, BOOK)(asked))  # type: ignore[arg-type]
 
 
-def says(form: Form, typing: bool = False, **said: str) -> dict[Any, Any]:
-    """The values of the fields, by component."""
-    s = form.sentence
-    return {s.typing: typing} | {one: said.get(part, "") for part, one in s.lists.items()}
+def test_a_prompt_is_heard_while_it_is_typed() -> None:
+    """Its chips, what of it is not drawn, and the nearest thing."""
+    found = hear({"prompt": "two blue katzen at night"})
+    assert found["parts"] == {"count": "two", "colour": "blue", "time": "at night"}
+    assert found["drawn"] == "a cat at night" and not found["lanterns"]
+    assert found["leftOut"] == [("two", None), ("blue", None), ("katzen", "cat")]
+    assert hear({"prompt": "no cat"})["why"] == NOT_LEFT_OUT
+    whole = hear({"prompt": f" {USUAL} "})
+    assert (whole["drawn"], whole["leftOut"], whole["why"]) == ("", [], ""), "nothing to tell"
 
 
-def sentence_of(found: dict[str, Any]) -> str:
-    said = {part: found[part]["value"] for part in LISTED if found[part]["visible"]}
-    return worded({part: phrase for part, phrase in said.items() if phrase})
+def test_a_chip_edits_the_prompt() -> None:
+    pressed = {"prompt": "eine Katze at night", "part": "thing", "phrase": "cat"}
+    found = hear(pressed)
+    assert found["prompt"] == "a cat at night" and found["parts"]["thing"] == "cat"
 
 
-CAT = "a cat on a plain at dusk"
+@pytest.mark.parametrize("asked", [None, [], "x", {"prompt": None}, {"prompt": ["<b>"]}])
+def test_a_stranger_who_asks_what_is_heard_gets_an_answer(asked: Any) -> None:
+    """Also for a chip that no row has, and quickly for a prompt that is too long."""
+    assert hear(asked)["lanterns"]
+    given = {"prompt": "a fox", "part": {"x": 1}, "phrase": "../.."}
+    assert hear(given)["prompt"] == "a fox"
+    assert hear({"prompt": "a fox", "part": "time", "phrase": "cat"})["prompt"] == "a fox"
+    assert hear({"prompt": "x " * INFO.max_prompt})["leftOut"] == []
 
 
-@pytest.mark.parametrize(
-    ("said", "drawn"),
-    [
-        ({"count": "one", "place": "on a lake", "time": "at dawn"}, "an apple on a lake at dawn"),
-        ({"count": "one", "place": "on a plain"}, "an apple on a plain"),
-        ({"count": "two", "colour": "red", "place": "over a lake"}, "an apple on a lake"),
-        ({"count": "two", "shape": "sky", "time": "at night"}, "an apple at night"),
-        ({}, "an apple"),
-    ],
-)
-def test_a_chosen_thing_stands_where_the_lists_say(
-    form: Form, said: dict[str, str], drawn: str
-) -> None:
-    """If anywhere, whatever was there before it."""
-    for before in (USUAL, CAT, drawn):
-        found = picked(form, before, thing="apple", **said)
-        assert sentence_of(found) == found["prompt"]["value"] == drawn and not found["typing"]
-        now = says(form, thing="apple", **said) | {form.sentence.prompt: before}
-        at_once = completed(INFO, prompt_of(form.sentence, now))
-        assert (at_once.prompt, at_once.why) == (drawn, None), "Draw before the answer"
+def test_the_chips_are_what_the_model_knows() -> None:
+    """The pictures are the bundled model's own: others' chips have none."""
+    html = chips_html(BOOK, USUAL, True)
+    assert re.findall('data-part="thing" data-phrase="([^"]+)"', html) == ["lantern", *THINGS]
+    assert re.findall("--at:([0-9]+)", html) == [f"{place}" for place in range(1 + len(THINGS))]
+    lit = re.findall('aria-pressed="true"[^>]*data-phrase="([^"]+)"', html)
+    assert sorted(lit) == ["at dusk", "lantern", "over a lake", "red", "round", "three"]
+    assert "<i" not in chips_html(BOOK, USUAL, False)
+    with Image.open(THINGS_PICTURES) as row:
+        assert row.size == ((1 + len(THINGS)) * CHIP, CHIP)
+    assert THINGS_PICTURES.stat().st_size < 40_000, "every visit downloads it"
 
 
-def test_of_a_thing_there_is_one_at_any_place_and_time(form: Form) -> None:
-    found = picked(form, count="three", colour="red", thing="fox", place="over a lake")
-    assert not found["colour"]["visible"] and not found["prompt"]["visible"]
-    options = {part: [value for _, value in found[part]["choices"]] for part in LISTED}
-    assert options["count"] == ["one"]
-    assert options["place"] == ["", "on a lake", "in the hills", "on a plain"]
-    assert options["time"] == ["", "at dusk", "at night", "at dawn"]
-    assert {*THINGS, "lantern", TYPE} >= set(options["thing"]) > {"lantern", "cat", "umbrella"}
-    assert options["thing"][-1] == TYPE
-
-
-def test_surprise_shows_lanterns_and_things_with_or_without_a_place_and_a_time(form: Form) -> None:
-    shows = [shown(form, surprised(form.sentence, INFO)) for _ in range(300)]
-    for found in shows:
-        assert sentence_of(found) == found["prompt"]["value"] and not found["typing"]
-        assert nearest(INFO, sentence_of(found)) == sentence_of(found)
-    things = [found for found in shows if found["thing"]["value"] != "lantern"]
+def test_surprise_writes_lanterns_and_things_with_or_without_a_place_and_a_time() -> None:
+    shows = [BOOK.read(surprised(BOOK)).said for _ in range(300)]
+    things = [said for said in shows if said["thing"] != "lantern"]
     assert 100 < len(things) < 200
     for part in ("place", "time"):
-        assert len({found[part]["value"] for found in things}) == 4, "none and the three"
-    lanterns = [found for found in shows if found["thing"]["value"] == "lantern"]
-    assert len({found["colour"]["value"] for found in lanterns}) >= 6
+        assert len({said.get(part) for said in things}) == 4, "none and the three"
+    assert len({said.get("colour") for said in shows}) >= 6
 
 
-def test_back_to_lanterns_all_is_offered_again(form: Form) -> None:
-    """In the usual sentence. Other lanterns stay as they are."""
-    said = {"count": "one", "thing": "lantern", "place": "on a plain", "time": "at dusk"}
-    found = picked(form, CAT, **said)
-    assert all(found[part]["visible"] for part in LISTED) and sentence_of(found) == USUAL
-    assert len(found["place"]["choices"]) == 1 + 3, "any and the three"
-    found = picked(form, "one golden lantern", **said)
-    assert found["prompt"]["value"] == "one lantern on a plain at dusk"
-    assert len(found["place"]["choices"]) == 1 + 3 + 1, "and the one that is shown"
-
-
-@pytest.mark.parametrize(
-    ("before", "said"),
-    [
-        ("two lanterns at night", {"count": "two", "time": "at night"}),
-        (CAT, {"count": "one", "place": "on a plain", "time": "at dusk"}),
-    ],
-)
-def test_type_is_an_entry_of_the_things(form: Form, before: str, said: dict[str, str]) -> None:
-    """The line of text has the sentence as it stood."""
-    found = picked(form, before, thing=TYPE, **said)
-    assert found["typing"] and found["prompt"]["visible"]
-    assert found["prompt"]["value"] == before
-    assert not any(found[part]["visible"] for part in LISTED)
-
-
-def test_what_no_list_has_is_left_out(form: Form) -> None:
-    """A late choice may be of a list that is replaced. A stranger can send anything."""
-    s = form.sentence
-    late = says(form, thing="cat", count="three", colour="red", place="over a lake")
-    assert s.said(late) == {
-        "count": "three", "colour": "red", "thing": "cat", "place": "over a lake"
-    }  # fmt: skip
-    for value in ("red", "../..", "<img src=x>", "x" * 9999, None):
-        strange = {one: value for part, one in s.lists.items() if part != "colour"}
-        assert s.said(says(form) | strange) == {}
-        given = {s.typing: False, s.prompt: CAT, s.lists["colour"]: value} | strange
-        assert sentence_of(shown(form, chosen(s, INFO, given))) == USUAL == prompt_of(s, given)
-
-
-def test_a_prompt_with_a_moon_is_shown_as_text(form: Form) -> None:
-    """So is one with a number, which no list of things has."""
-    moon = "a fox on a plain at dusk with a full moon"
-    for prompt, typing in (
-        ("a fox on a plain at dusk", False),
-        ("a fox", False),
-        (moon, True),
-        ("two foxes on a plain", True),
-        ("one fox on a plain", True),
-    ):
-        assert shown(form, filled(form.sentence, INFO, prompt))["typing"] == typing, prompt
-    assert nearest(INFO, "one fox on a plain") == "a fox on a plain"
-
-
-def test_lists_show_what_is_drawn_for_a_typed_prompt() -> None:
-    """Also one with a number or a moon that no list has."""
-    for prompt, lists in (
-        ("five red lanterns", "four red round lanterns over a lake at dusk"),
-        ("two foxes at night with a moon", "a fox at night"),
-        ("a zebra", "a horse"),
-    ):
-        assert listed(INFO, prompt) == lists
-
-
-def test_what_a_list_says_late_leaves_the_line_of_text(form: Form) -> None:
-    s, late = form.sentence, says(form, typing=True, thing="lantern")
-    assert chosen(s, INFO, late) == {s.typing: True}
-    assert prompt_of(s, {s.prompt: "a fox", **says(form, thing=TYPE)}) == "a fox"
+def test_a_model_of_any_text_names_the_words_that_it_lacks() -> None:
+    text = REGISTRY["llamagen-t2i-256"]
+    assert left_out(text, "two zebras", ["zebras", "."]) == ["zebras"]
+    assert left_out(INFO, "two zebras", []) == ["two", "zebras"]
+    with gr.Blocks() as page:
+        add_chips(text, add_prompt(), gr.Button())
+    assert not any(isinstance(one, gr.HTML) for one in page.blocks.values()), "nor has it chips"
 
 
 def test_paper_settings_fill_the_fields_and_the_rest(demo: tuple[Service, Widgets, Form]) -> None:
@@ -216,14 +134,20 @@ def test_paper_settings_fill_the_fields_and_the_rest(demo: tuple[Service, Widget
     assert texts.PAPER_SLOW in str(found[form.seed]), "before Draw"
 
 
-def test_a_space_has_addresses_of_code_and_docs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elsewhere nobody knows them. The papers are always there."""
+def test_the_head_says_what_draws_here_and_whose_work_it_is(
+    demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Space has addresses of code and docs, too. Elsewhere nobody knows them."""
+    service = demo[0]
     for space in ("someone/lantern", None):
         monkeypatch.setenv("SPACE_ID", space) if space else monkeypatch.delenv("SPACE_ID")
-        found = re.findall('href="([^"]+)"', _top())
-        assert found[:2] == list(texts.PAPERS.values())
-        own = [f"https://huggingface.co/spaces/{space}/{path}" for path in PLACES]
-        assert found[2:] == (own if space else [])
+        found = re.findall('href="([^"]+)"', _top(service))
+        own = [f"https://huggingface.co/spaces/{space}/{path}" for path in PLACES] if space else []
+        assert found == [*texts.PAPERS.values(), *own, "?view=api"] and len(texts.PAPERS) == 5
+    told = unescape(_top(service))
+    assert f"{texts.OWN} <span>tiny on this machine's CPU" in told, "too small to count"
+    monkeypatch.setattr(service, "info", INFO)
+    assert "31\u00a0M-parameter model on this machine's CPU" in unescape(_top(service))
 
 
 # -- Draw, and its seed
@@ -245,13 +169,12 @@ class Visitor:
         """Press Draw with a typed prompt, some methods, and what else some fields have."""
         form, settings = self.form, Settings(lantern_k=k).as_dict() | fields
         seed = fields.get("seed", self.seed)
-        given = {form.methods: methods, form.seed: seed, form.sentence.prompt: prompt}
+        given = {form.methods: methods, form.seed: seed, form.prompt: prompt}
         given |= {knob: settings[name] for name, knob in form.knobs.items()}
         given |= {
             form.others: {name: settings[name] for name in OTHERS},
             self.w.result: self.result,
         }
-        given |= says(form, typing=True)
         return draw(self.service, self.w, self.w.status, form, given)
 
     def draws(
@@ -303,7 +226,7 @@ def test_a_recording_is_drawn_with_its_seed_and_a_run_of_this_visit_with_a_new_o
     visitor: Visitor,
 ) -> None:
     service, w, form = visitor.service, visitor.w, visitor.form
-    prompt, seed = texts.EXAMPLES[0]
+    prompt, seed = texts.EXAMPLES[0], DEFAULT_SEED
     visitor.fills(show_first(w))
     visitor.seed = seed
     assert visitor.draws(prompt)[0] == seed
@@ -349,18 +272,12 @@ def test_a_number_that_is_not_whole_and_an_empty_field_are_refused(
     assert visitor.draws()[0] == 1000
 
 
-def test_a_refused_prompt_is_no_run_and_has_a_way_out(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    visitor.draws()
-    w = visitor.w
-    monkeypatch.setattr(visitor.service, "info", INFO)
-    monkeypatch.setattr(visitor.service.wait(), "info", INFO)
-    begun, _, offers, refused = visitor.presses("a zebra", 10, "vanilla")
-    assert begun[w.waits] is False and texts.NOT_DRAWN in refused[w.status]
-    named = re.findall('title="([^"]+)">([^<]+)<', offers[w.offers])
-    assert named[0] == ("a horse", "a horse") and 5 < len(named) <= MOST_OFFERS
-    assert ("three red round lanterns over a lake at dusk", "lanterns") in named
+def test_a_prompt_that_names_nothing_drawable_draws_the_nearest(visitor: Visitor) -> None:
+    """What is left out of the prompt is named."""
+    _, told = visitor.draws("ein Zebra at night")
+    assert visitor.result.record is not None
+    assert visitor.result.record["prompt"] == "a horse at night"
+    assert "Left out: <s>ein</s> <s>Zebra</s>." in told
 
 
 # -- links
@@ -485,7 +402,7 @@ def test_a_bad_link_shows_the_recording_and_a_sentence(
     assert "Draft tree must be one of" in found[w.status] and w.go not in found
     found = from_link(service, w, form, LINK, "navigate", []) or {}
     assert "Method must be one of" in found[w.status] and "foo" in found[w.status]
-    assert found[form.sentence.prompt]["value"] == "a cat" and found[form.seed] == 9
+    assert found[form.prompt] == "a cat" and found[form.seed] == 9
     assert not found[w.go] and found[w.result].record is not None
     gone = from_link(service, w, form, {"run": "3f2a"}, "navigate", []) or {}
     assert texts.OLD_LINK in gone[w.status] and gone[w.result].record is not None

@@ -124,20 +124,6 @@ def test_a_link_has_the_previews_of_this_page(server: str) -> None:
         assert picture.size == (1200, 630) and answer.headers["content-type"] == "image/png"
 
 
-def test_a_list_takes_a_late_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after an answer has replaced its choices. Other lists refuse one, as without it."""
-    monkeypatch.setattr(gr.Dropdown, "preprocess", patches.CHOICE)
-    patches.take_late_words("part")
-    own = gr.Dropdown(["dusk"], elem_classes=["part", "time"])
-    with_others = gr.Dropdown(**own.constructor_args | {"choices": ["dawn"]})
-    assert [with_others.preprocess(value) for value in ("dusk", "x", None)] == ["dusk", "x", None]
-    assert [own.preprocess(value) for value in (["dusk"], 3, {"a": "b"})] == [None] * 3
-    other = gr.Dropdown(["dusk"])
-    assert other.preprocess("dusk") == "dusk"
-    with pytest.raises(gr.Error, match="not in the list"):
-        other.preprocess("dawn")
-
-
 def test_the_queue_outlives_a_session_that_is_lost(served: SimpleNamespace) -> None:
     """One that waits names its session "", for which Gradio keeps no messages."""
     served.gate.clear()

@@ -19,6 +19,7 @@ from lantern_demo.prompt_words import (
     NotDrawn,
     Phrasebook,
     completed,
+    named_words,
     phrasebook,
 )
 from lantern_demo.runs.load import info_of
@@ -31,7 +32,6 @@ from lantern_demo.scenes import (
     WORDINGS,
     plural,
 )
-from lantern_demo.ui import texts
 
 INFO = REGISTRY["lantern-scenes"]
 BOOK = Phrasebook(frozenset(vocabulary()))
@@ -225,6 +225,74 @@ def test_a_refusal_names_what_is_nearest_by_meaning(prompt: str, thing: str, off
         assert BOOK.completed(found).prompt == found
 
 
+LAKE = "three red round lanterns over a lake at dusk"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "drawn", "left_out"),
+    [
+        (LAKE, LAKE, ""),
+        ("eine Katze", "a cat", "eine, Katze cat"),
+        ("Katzen at night", "a cat at night", "Katzen cat"),
+        ("\U0001f431", "a cat", "\U0001f431 cat"),
+        ("\u2764\ufe0f", "a heart", "\u2764 heart"),
+        ("\U0001f3e1", "a house", "\U0001f3e1 house"),  # house with garden
+        ("\U0001f383", "a pumpkin", "\U0001f383 pumpkin"),  # jack-o-lantern
+        ("cta", "a cat", "cta cat"),
+        ("a castel, two catz", "a castle", "castel castle, two, catz cat"),
+        ("the kittens", "a cat", ""),
+        ("a dog riding a bike", "a dog", "riding, bike car"),
+        ("a red car at night", "a car at night", "red"),
+        ("one cat, two dogs", "a cat", "two, dogs"),
+        ("red and blue lanterns", LAKE, "blue"),
+        ("five red lanterns", LAKE.replace("three", "four"), ""),
+        ("sunset over mountains", "three red round lanterns in the mountains at sunset", ""),
+        ("a big hat for Maria", LAKE, "big, hat, Maria"),
+        ("no cat", "a cat", "no"),
+    ],
+)
+def test_what_comes_of_a_prompt(prompt: str, drawn: str, left_out: str) -> None:
+    """Every word that is left out is named, with the thing that it comes nearest to."""
+    found = BOOK.heard(prompt)
+    assert found.drawn == drawn and BOOK.completed(drawn).prompt == drawn
+    named = [f"{word} {near}" if near else word for word, near in found.left_out.items()]
+    assert ", ".join(named) == left_out
+
+
+@pytest.mark.parametrize("thing", [LANTERN, *THINGS])
+def test_a_slip_of_the_keys_is_the_thing(thing: str) -> None:
+    """A letter twice, a letter less, two swapped; but a known word means itself."""
+    for slip in (thing[0] + thing, thing[:2] + thing[3:], thing[:-2] + thing[-1] + thing[-2]):
+        near = BOOK.near(slip)
+        assert near == thing or slip in BOOK.read_words or len(slip) < 4 or near in THINGS, slip
+    assert BOOK.near(thing + thing[-1]) == thing
+
+
+@pytest.mark.parametrize(
+    ("before", "chip", "after"),
+    [
+        ("", "thing cat", "a cat"),
+        ("", "colour red", "red lanterns"),
+        ("", "thing lantern", USUAL),
+        (USUAL, "thing cat", "a cat on a lake at dusk"),
+        (USUAL, "colour red", "three round lanterns over a lake at dusk"),
+        (USUAL, "colour blue", USUAL.replace("red", "blue")),
+        ("a cat on a lake at dusk", "thing lantern", USUAL),
+        ("a cat at night", "thing cat", "a cat at night"),
+        ("the kitten, please, at night", "place over the hills", "a cat in the hills at night"),
+        ("a cat in the hills", "place over the hills", "a cat"),
+        ("a lantern at dawn", "count three", "three lanterns at dawn"),
+        ("golden lanterns", "time at night", "golden lanterns at night"),
+        ("at night with a moon", "thing lantern", f"{USUAL[:-7]}at night with a moon"),
+    ],
+)
+def test_a_chip_edits_a_prompt(before: str, chip: str, after: str) -> None:
+    """The prompt then has it. One that it had is left out."""
+    part, _, phrase = chip.partition(" ")
+    assert BOOK.edited(before, part, phrase) == after
+    assert phrase in BOOK.heard(after).parts.values() or phrase in BOOK.heard(before).parts.values()
+
+
 def test_a_model_of_lanterns_alone_offers_them() -> None:
     book = Phrasebook(BOOK.words - set(THINGS))
     with pytest.raises(NotDrawn, match=r": only lanterns\. Try: three red .* at dusk$"):
@@ -252,6 +320,6 @@ def test_only_a_model_of_few_words_completes(tmp_path: Path) -> None:
 
 
 def test_words_that_are_left_out_are_named_once_and_few() -> None:
-    told = ["cat", "and", "cat", ".", "?!", "\U0001f3ee"]
-    assert texts.named_words(told) == ["cat", "\U0001f3ee"]
-    assert texts.named_words(f"w{number}" for number in range(50))[-1] == "w7"
+    told = ["cat", "And", "cat", ".", "?!", "<", "</", "\U0001f3ee"]
+    assert named_words(told) == ["cat", "\U0001f3ee"]
+    assert named_words(f"w{number}" for number in range(50))[-1] == "w7"

@@ -21,6 +21,7 @@ from lantern_demo.decoding.window import Window
 from lantern_demo.models.registry import BUNDLED, REGISTRY
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result, record_of
+from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Choice, Settings
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.files import write_picture, write_sheet
@@ -165,7 +166,7 @@ def test_the_recorded_examples_are_whole() -> None:
     trained = json.loads(config)["trained"]
     asked = [(run.record["prompt"], run.record["settings"]["seed"]) for run in found]
     default = [method.id for method in METHODS.values() if method.default]
-    assert asked == list(texts.EXAMPLES)
+    assert asked == [(prompt, DEFAULT_SEED) for prompt in texts.EXAMPLES], "no seed is chosen"
     for run in found:
         assert run.record["order"] == list(run.pictures) == default
         assert run.record["model"]["id"] == "lantern-scenes"

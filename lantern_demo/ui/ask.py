@@ -105,18 +105,17 @@ def hearing(info: ModelInfo, book: Phrasebook) -> Callable[[Any], Awaitable[dict
         """
         given = asked if isinstance(asked, dict) else {}
         prompt, part, phrase = (f"{given.get(name, '')}" for name in ("prompt", "part", "phrase"))
-        prompt = prompt if len(prompt) <= info.max_prompt else ""
+        prompt = " ".join(prompt.split()) if len(prompt) <= info.max_prompt else ""
         if phrase in [option[0] for option in book.parts.get(part, [])]:
             prompt = book.edited(prompt, part, phrase)
         heard = book.heard(prompt)
-        told = heard.drawn if heard.drawn != " ".join(prompt.split()) else ""
         return {
             "prompt": prompt,
             "parts": heard.parts,
             "lanterns": book.read(heard.drawn).lanterns,
             "leftOut": list(heard.left_out.items()),
             "why": heard.why or "",
-            "drawn": told,
+            "drawn": heard.drawn if heard.drawn != prompt else "",
         }
 
     return hear
