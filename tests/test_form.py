@@ -17,12 +17,14 @@ from PIL import Image
 from tiny import page_of
 
 from examples.more_rules import MORE
+from examples.record_examples import things
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import NOT_LEFT_OUT, USUAL, phrasebook
 from lantern_demo.runs.load import info_of
+from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import Request
-from lantern_demo.scenes import THINGS
+from lantern_demo.scenes import THINGS, with_article
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import limits, link, texts
@@ -105,6 +107,23 @@ def test_the_chips_are_what_the_model_knows() -> None:
     with Image.open(THINGS_PICTURES) as row:
         assert row.size == ((1 + len(THINGS)) * CHIP, CHIP)
     assert THINGS_PICTURES.stat().st_size < 40_000, "every visit downloads it"
+
+
+def test_the_pictures_of_the_chips_are_made_by_one_rule(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vanilla draws each once, with the default seed. In their order they stand in a row."""
+    drawn = list[tuple[str, str, int]]()
+
+    def noted(self: Pipeline, prompt: str, method: str, seed: int) -> Any:
+        drawn.append((prompt, method, seed))
+        return first
+
+    first = pipe.generate("a cat", "vanilla")
+    monkeypatch.setattr(Pipeline, "generate", noted)
+    assert things(pipe).size == ((1 + len(THINGS)) * CHIP, CHIP)
+    asked = [USUAL, *map(with_article, THINGS)]
+    assert drawn == [(prompt, "vanilla", DEFAULT_SEED) for prompt in asked]
 
 
 def test_surprise_writes_lanterns_and_things_with_or_without_a_place_and_a_time() -> None:
