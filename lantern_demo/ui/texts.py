@@ -104,7 +104,7 @@ TWIN_TOLD = (
     "Its exact twin took {twin} steps."
 )
 SURPRISE = "Surprise"
-KNOWS, DETAILS, ALL_THINGS = "What this model draws", "How it draws that", "All {count}"
+KNOWS, DETAILS, ALL_THINGS = "What this model draws", "Details of the picture", "All {count}"
 # parts of a prompt that have chips besides its thing
 PARTS = {"count": "Number", "colour": "Colour", "shape": "Kind", "place": "Place", "time": "Time"}
 SOME_FAILED = "Some methods did not finish; their lanes show why."
