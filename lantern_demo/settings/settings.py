@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
@@ -21,6 +22,8 @@ from lantern_demo.settings.trees import (
     Drafts,
     read_paths,
 )
+
+DEEPEST = MAX_DEPTH + 1  # levels of a static tree
 
 
 @dataclass(frozen=True)
@@ -116,18 +119,22 @@ def _own_paths(value: Any) -> tuple[Path, ...]:
 
     Raises ValueError for a text that is no tree or too large a tree.
     """
-    deepest = MAX_DEPTH + 1
-    longest = MAX_NODES * (deepest + 1)
+    longest = MAX_NODES * (DEEPEST + 1)
     try:
         text = isinstance(value, str) and len(value) <= longest
         if not text or not set(value) <= set("0123456789 "):
             raise ValueError("it is none of these")
-        tree = StaticTree(read_paths(value))
-        if tree.nodes > MAX_NODES or tree.deepest > deepest:
-            raise ValueError(f"a tree has at most {MAX_NODES} nodes with the root, {deepest} deep")
+        return _paths_of(value)
     except ValueError as error:
         allowed = f"one of {', '.join(TREES)}, or paths such as '0 1 00'"
         raise ValueError(f"tree must be {allowed}, got {shown(value)}: {error}") from None
+
+
+@lru_cache(maxsize=64)  # each of a request's settings has the same text
+def _paths_of(text: str) -> tuple[Path, ...]:
+    tree = StaticTree(read_paths(text))
+    if tree.nodes > MAX_NODES or tree.deepest > DEEPEST:
+        raise ValueError(f"a tree has at most {MAX_NODES} nodes with the root, {DEEPEST} deep")
     return tree.paths
 
 
@@ -151,36 +158,46 @@ def methods_of(values: Any) -> list[Method]:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Drafts, and where they come from."""
+class Planned:
+    """What a method runs with, decided when a request is checked."""
 
-    policy: DraftConfig
-    reason: str
+    method: Method
+    settings: Settings
+    drafts: DraftConfig
+    source: str  # of the drafts, such as "default"; empty: no setting shapes them
+    rule: Rule
+
+    @property
+    def tree(self) -> str:
+        """The drafts in words, and their source: "static chain of 3 (default)"."""
+        shape = describe_drafts(self.drafts)
+        return f"{shape} ({self.source})" if self.source else shape
+
+
+def planned(method: Method, settings: Settings, default: Drafts = DEFAULTS["cpu"]) -> Planned:
+    """Decide the drafts and the rule of a method under some settings."""
+    drafts, source = choice_of(method.drafts, settings, default)
+    return Planned(method, settings, drafts, source, settings.rule(method))
 
 
 def choice_of(
     kind: type[DraftConfig], settings: Settings, default: Drafts = DEFAULTS["cpu"]
-) -> Choice:
-    """Return the drafts of a kind under some settings.
+) -> tuple[DraftConfig, str]:
+    """Return the drafts of a kind under some settings, and their source as in `Planned`.
 
     A kind that no setting shapes gets its defaults.
     """
-    source = settings.tree
     if issubclass(kind, StaticTree):
-        policy: DraftConfig = kind(settings.static_paths(default.static))
-    elif issubclass(kind, DynamicTree):
-        shape = settings.dynamic_shape(default.dynamic)
-        policy = kind(*shape)
+        return kind(settings.static_paths(default.static)), settings.tree
+    if issubclass(kind, DynamicTree):
+        shape, source = settings.dynamic_shape(default.dynamic), settings.tree
         if shape not in (DYNAMIC_TREES.get(source), default.dynamic):
             given = shape != DYNAMIC_TREES["small"]
             source = "as asked" if given else f"small, since {source} is no dynamic tree"
-    elif issubclass(kind, Window):
-        policy = kind(settings.window or default.window)
-        source = "as asked" if settings.window else "default"
-    else:
-        policy = kind()
-        return Choice(policy, describe_drafts(policy))
-    return Choice(policy, f"{describe_drafts(policy)} ({source})")
+        return kind(*shape), source
+    if issubclass(kind, Window):
+        return kind(settings.window or default.window), "as asked" if settings.window else "default"
+    return kind(), ""
 
 
 def settings_of(drafts: DraftConfig) -> dict[str, Any]:

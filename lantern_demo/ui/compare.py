@@ -211,7 +211,7 @@ def _stage(
     `pictures` are addresses of new pictures. `fresh` are the tokens to paint now: by default all
     that are drawn so far. `link` becomes the page's address, so that a reload finds the request.
     """
-    settings = None if shown.record is None else Settings(**shown.record["settings"])
+    settings = None if shown.record is None else shown.record["settings"]
     lanes = [lane_view(lane, settings, shown.preset) for lane in shown.lanes.values()]
     phases = {lane.phase for lane in shown.lanes.values()}
     if "stopped" in phases:

@@ -21,7 +21,6 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import disk_full
 from lantern_demo.runs.record import drawn_with
 from lantern_demo.runs.result import Result
-from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import colour, describe_run, stem
 
@@ -68,7 +67,6 @@ def write_record(folder: Path, record: dict[str, Any]) -> str:
 def write_sheet(folder: Path, record: dict[str, Any], pictures: dict[str, Image.Image]) -> str:
     """Draw the available pictures with their names and numbers, in the record's order, as PNG."""
     names = [name for name in record["methods"] if name in pictures]
-    settings = Settings(**record["settings"])
     width = 2 * MARGIN + max(len(names), 3) * (TILE + GAP) - GAP
     title, body, small = (ImageFont.load_default(size) for size in (30, 20, 16))
     letters = int((width - 2 * MARGIN) / title.getlength("m"))  # in a line
@@ -86,7 +84,7 @@ def write_sheet(folder: Path, record: dict[str, Any], pictures: dict[str, Image.
         draw.rectangle((x, top + TILE, x + TILE - 1, top + TILE + 5), colour(name))
         draw.text((x, top + TILE + 16), METHODS[name].label, INK, body)
         lines = texts.sheet_lines(entry)
-        ran = describe_run(entry, settings)
+        ran = describe_run(entry, record["settings"])
         lines += wrap(ran, int(TILE / small.getlength("a")), max_lines=2, placeholder=" \u2026")
         for row, line in enumerate(lines):
             draw.text((x, top + TILE + 46 + 24 * row), line, SOFT, small)

@@ -34,7 +34,7 @@ def query(record: dict[str, Any], preset: Settings) -> str:
 
 def query_of(request: Request, preset: Settings) -> str:
     """Return the query string of a run that begins."""
-    settings = next(iter(request.settings.values())).as_dict()
+    settings = next(iter(request.runs.values())).settings.as_dict()
     return _query(request.prompt, request.model, request.methods, settings, preset, ())
 
 

@@ -17,7 +17,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.record import summary_of
 from lantern_demo.settings.knobs import KNOBS, short_name
-from lantern_demo.settings.settings import Settings, choice_of, describe_drafts
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
 from lantern_demo.ui.run_state import Lane
@@ -46,11 +46,11 @@ def stem(method: str) -> str:
 
 
 def lane_view(
-    lane: Lane, settings: Settings | None = None, preset: Settings | None = None
+    lane: Lane, settings: dict[str, Any] | None = None, preset: Settings | None = None
 ) -> dict[str, Any]:
     """Return the numbers and texts that a lane shows, never markup.
 
-    settings: those of a finished lane. preset: those that need no words.
+    settings: those of a finished lane's record. preset: those that need no words.
     """
     method = METHODS[lane.method]
     message, ran = lane.message, ""
@@ -59,9 +59,8 @@ def lane_view(
     if lane.entry is not None and settings is not None:
         ran = describe_run(lane.entry, settings)
         for name, told in SAMPLING.items():
-            value = getattr(settings, name)
-            if value != getattr(preset or settings, name):
-                ran += f", {told} {value:g}"
+            if settings[name] != getattr(preset or Settings(), name):
+                ran += f", {told} {settings[name]:g}"
     return {
         "id": lane.method,
         "name": stem(lane.method),
@@ -120,7 +119,7 @@ def results_view(
     settings, preset = Settings(**record["settings"]), preset or preset_of(record["model"]["id"])
     vanilla = record["methods"].get("vanilla")
     lanes = [
-        lane_view(Lane.done(entry), settings, preset)
+        lane_view(Lane.done(entry), record["settings"], preset)
         | _result(name, entry, settings, pictures.get(name), vanilla)
         for name, entry in record["methods"].items()
     ]
@@ -184,10 +183,10 @@ def table(record: dict[str, Any], races: Sequence[dict[str, Any]] = ()) -> list[
     races: the `methods` of further records. All times are their medians, and the speedup has its
     range.
     """
-    settings = Settings(**record["settings"])
+    settings, own = record["settings"], record["methods"]
     return [
-        _row(entry, settings, [race for race in races if name in race] or [record["methods"]])
-        for name, entry in record["methods"].items()
+        _row(entry, settings, [race for race in races if name in race] or [own])
+        for name, entry in own.items()
     ]
 
 
@@ -210,7 +209,7 @@ def _parts(entry: dict[str, Any]) -> list[float]:
     return [1000 * entry[f"{part}_seconds"] / steps for part in ("draft", "verify", "commit")]
 
 
-def _row(entry: dict[str, Any], settings: Settings, races: list[dict[str, Any]]) -> list[Any]:
+def _row(entry: dict[str, Any], settings: dict[str, Any], races: list[dict[str, Any]]) -> list[Any]:
     name = entry["method"]
     seconds = [{own["method"]: own["decode_seconds"] for own in race.values()} for race in races]
     summary = summary_of(seconds)[name]
@@ -235,30 +234,27 @@ def _row(entry: dict[str, Any], settings: Settings, races: list[dict[str, Any]])
         gain,
         texts.changed_of(entry),
         " + ".join(f"{part:.2f}" for part in parts) + cost,
-        ", ".join([tree_of(entry, settings), *values, noise]),
+        ", ".join([shape_of(entry), *values, noise]),
     ]
 
 
-def describe_run(entry: dict[str, Any], settings: Settings) -> str:
+def describe_run(entry: dict[str, Any], settings: dict[str, Any]) -> str:
     """Return an entry's drafts and its rule's values, in short: "chain of 3, k 10, lambda 4".
 
     settings: those of the record.
     """
     values = (f"{name} {value:g}" for name, value in rule_values(entry, settings).items())
-    shape = tree_of(entry, settings).removeprefix("static ").removeprefix("dynamic ")
+    shape = shape_of(entry).removeprefix("static ").removeprefix("dynamic ")
     return ", ".join([shape.partition(" in ")[0], *values])
 
 
-def tree_of(entry: dict[str, Any], settings: Settings) -> str:
-    """Return the shape of an entry's draft tree or window."""
-    drafts = METHODS[entry["method"]].drafts
-    return describe_drafts(
-        choice_of(drafts, settings.with_changes(**entry["tree_settings"])).policy
-    )
+def shape_of(entry: dict[str, Any]) -> str:
+    """Return the shape of an entry's draft tree or window, without its source in brackets."""
+    return entry["tree"].partition(" (")[0]
 
 
-def rule_values(entry: dict[str, Any], settings: Settings) -> dict[str, float]:
+def rule_values(entry: dict[str, Any], settings: dict[str, Any]) -> dict[str, float]:
     """Return the values of an entry's rule by name, such as k and delta."""
     method = METHODS[entry["method"]]
     own = (name for name, knob in KNOBS.items() if knob.sets and knob.reads(method))
-    return {short_name(name): getattr(settings, name) for name in own}
+    return {short_name(name): settings[name] for name in own}
