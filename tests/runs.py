@@ -27,7 +27,7 @@ from lantern_demo.decoding.step import Steps
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import RejectionVerifier
-from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.settings.knobs import KNOBS, bound_of
 from lantern_demo.settings.settings import Settings, planned
 
 # Small draft trees and windows, and bounds that say something among few tokens.
@@ -74,9 +74,7 @@ def exact_ways() -> dict[str, dict[str, Any]]:
             found[" ".join([method, *(f"{name} {value}" for name, value in changes.items())])] = way
 
     for method in METHODS.values():
-        bound = next(
-            (name for name, knob in KNOBS.items() if knob.bounds and knob.reads(method)), None
-        )
+        bound = bound_of(method)
         if method.lossless:
             for changes in SHAPES:
                 add(method.id, **changes)

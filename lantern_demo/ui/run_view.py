@@ -36,10 +36,6 @@ def colour(method: str) -> str:
     return PALETTE[list(METHODS).index(method) % len(PALETTE)]
 
 
-# of the package's own methods, for the figures of `examples`
-COLOURS = {method: colour(method) for method in METHODS}
-
-
 def stem(method: str) -> str:
     """Return a method's id as a file name that every system and web address takes."""
     return method.replace("+", "p")
