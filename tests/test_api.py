@@ -22,6 +22,7 @@ from PIL import Image
 from tiny import ran
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.faults import NotAllowed
 from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import Request
@@ -268,7 +269,7 @@ OUT_OF_RANGE: dict[str, Any] = {"seed": -1, "cfg_scale": 21, "lantern_k": 1001, 
 
 def test_form_link_and_python_refuse_a_setting_by_one_sentence(tiny_service: Service) -> None:
     def sentence(call: Callable[[], Any]) -> str:
-        with pytest.raises(ValueError) as refused:  # noqa: PT011  # the sentences are compared
+        with pytest.raises(NotAllowed) as refused:
             call()
         return str(refused.value)
 

@@ -17,6 +17,7 @@ from tiny import page_of
 from examples.more_rules import MORE
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.trees import checked_paths
+from lantern_demo.faults import NotAllowed
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import MOST_OFFERS, USUAL, completed
 from lantern_demo.runs.load import info_of
@@ -44,7 +45,7 @@ from lantern_demo.ui.page import _top
 from lantern_demo.ui.recorded import Recorded, recorded_runs
 from lantern_demo.ui.restore import BACK, RELOAD, Visits, from_link, show_first, show_run
 from lantern_demo.ui.run_state import Shown
-from lantern_demo.ui.service import Service
+from lantern_demo.ui.service import Refused, Service
 
 INFO = REGISTRY["lantern-scenes"]
 PLACES = ("tree/main", "blob/main/README.md")
@@ -383,6 +384,20 @@ def test_a_number_that_is_not_whole_and_an_empty_field_are_refused(
     assert told in refused[w.status]
     visitor.seed = None
     assert visitor.draws()[0] == 1000
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (NotAllowed("cfg_scale", "must be less"), "Guidance (CFG scale) must be less."),
+        (NotAllowed("prompt", "is empty; say what!"), "The prompt is empty; say what!"),
+        (NotAllowed("methods", "must be a list"), "Methods must be a list."),
+        (Refused("seed and tree are gone"), "Seed and tree are gone."),
+    ],
+)
+def test_a_refusal_has_the_label_of_its_parameter(error: ValueError, told: str) -> None:
+    """And whatever word another sentence begins with, it is none."""
+    assert texts.to_visitor(error) == told
 
 
 def test_a_refused_prompt_is_no_run_and_has_a_way_out(

@@ -20,14 +20,14 @@ from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step, decode, key_of
 from lantern_demo.decoding.methods import METHODS, Method, default_method, default_methods
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.faults import in_words
+from lantern_demo.faults import NotAllowed, in_words
 from lantern_demo.models import bundled, families
 from lantern_demo.models.checkpoints import no_room_to_race
 from lantern_demo.models.device import device_name, pick_threads
 from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import Encoded
-from lantern_demo.prompt_words import USUAL, Completed, completed, phrasebook, visible
+from lantern_demo.prompt_words import USUAL, Completed, check_length, completed, phrasebook, visible
 from lantern_demo.runs.images import Images
 from lantern_demo.runs.race import Event, Limit, Request, Run, RunEvents, race
 from lantern_demo.runs.record import twin_settings
@@ -112,27 +112,26 @@ class Pipeline:
     def settings(self, **changes: Any) -> Settings:
         """Return the model's preset with some values changed.
 
-        Raises ValueError for an unknown name or a value not allowed.
+        Raises NotAllowed for an unknown name or a value not allowed.
         """
         return self.defaults.with_changes(**changes)
 
     def check_prompt(self, prompt: Any) -> str:
         """Return the prompt, stripped, for a model of few words without invisible characters.
 
-        Raises ValueError when it is empty, too long or not text that can be written down.
+        Raises NotAllowed when it is empty, too long or not text that can be written down.
         """
         if not isinstance(prompt, str):
-            raise ValueError(f"prompt must be text, got {type(prompt).__name__}")
+            raise NotAllowed("prompt", f"must be text, got {type(prompt).__name__}")
         known = phrasebook(self.info) is not None  # a model of any text reads them
         text = " ".join((visible(prompt) if known else prompt).split())
         if not text:
-            raise ValueError(f"prompt is empty; say what to draw, for example: {USUAL}")
-        self.info.check_length(text)
+            raise NotAllowed("prompt", f"is empty; say what to draw, for example: {USUAL}")
+        check_length(self.info, text)
         # text files cannot hold control characters and half surrogate pairs
         if bad := next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None):
-            raise ValueError(
-                f"prompt must be text without control characters, got U+{ord(bad):04X}"
-            )
+            got = f"got U+{ord(bad):04X}"
+            raise NotAllowed("prompt", f"must be text without control characters, {got}")
         self.networks.text.check(text)
         return text
 
@@ -148,14 +147,12 @@ class Pipeline:
         return default_methods(METHODS[name] for name in self.available_methods)
 
     def check_methods(self, methods: list[Method]) -> list[Method]:
-        """Return the methods. Raises ValueError when this model cannot decode with one of them."""
+        """Return the methods. Raises NotAllowed when this model cannot decode with one of them."""
         for method in methods:
             if method.id not in self.available_methods:
                 allowed = ", ".join(self.available_methods)
-                raise ValueError(
-                    f"method must be one of {allowed} where the model has no drafter, "
-                    f"got {method.id!r}"
-                )
+                why = f"must be one of {allowed} where the model has no drafter, got {method.id!r}"
+                raise NotAllowed("method", why)
         return methods
 
     def request(
@@ -168,8 +165,8 @@ class Pipeline:
         """Check the values of a comparison. methods None means the default ones.
 
         `trees` are settings of some methods' draft trees that differ from the others'. Raises
-        ValueError with a sentence for a value that is not allowed, and NotDrawn for a prompt that
-        the model cannot draw.
+        NotAllowed for a value that is not allowed, and NotDrawn for a prompt that the model cannot
+        draw.
         """
         asked = self.check_prompt(prompt)
         completed(self.info, asked)  # or it is refused
@@ -184,15 +181,15 @@ class Pipeline:
     def planned(self, method: Method, settings: Settings) -> Planned:
         """Decide what a method runs with here.
 
-        Raises ValueError for a method whose drafts or rule cannot be made.
+        Raises NotAllowed for a method whose drafts or rule cannot be made.
         """
         try:
             return planned(method, settings, self._drafts)
-        except ValueError:
+        except NotAllowed:
             raise
         except Exception as error:  # in a class from outside the package
-            why = in_words(error, method.id)
-            raise ValueError(f"method {method.id} cannot be set up: {why}") from error
+            why = f"{method.id} cannot be set up: {in_words(error, method.id)}"
+            raise NotAllowed("method", why) from error
 
     # -- drawing
 

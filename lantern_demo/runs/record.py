@@ -8,6 +8,7 @@ from typing import Any
 
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.faults import NotAllowed
 from lantern_demo.settings.knobs import KNOBS, bound_of
 from lantern_demo.settings.settings import method_of, settings_of
 from lantern_demo.settings.trees import STATIC_TREES
@@ -38,14 +39,14 @@ def twin_settings(
     record: dict[str, Any], method: str
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the settings of a relaxed method's exact twin, and the tree that it runs with, by
-    method. Raise ValueError for a method without a bound, or that the record does not have.
+    method. Raise NotAllowed for a method without a bound, or that the record does not have.
     """
     bound = bound_of(method_of(method))
     if bound is None:
-        raise ValueError(f"method must be a relaxed one, got {method!r}")
+        raise NotAllowed("method", f"must be a relaxed one, got {method!r}")
     if method not in record["methods"]:
         known = ", ".join(record["methods"])
-        raise ValueError(f"method must be one of the record's, {known}, got {method!r}")
+        raise NotAllowed("method", f"must be one of the record's, {known}, got {method!r}")
     limit = KNOBS[bound].limit
     assert limit is not None
     tree = record["methods"][method]["tree_settings"]

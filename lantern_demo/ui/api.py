@@ -19,6 +19,7 @@ import gradio as gr
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, default_method
+from lantern_demo.faults import NotAllowed
 from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.record import summary_of
 from lantern_demo.runs.result import MethodFailed, Result, record_of
@@ -233,7 +234,9 @@ def answers(
     try:
         given = {} if settings is None else by_name(settings)
         if seed is not None and given.get("seed") is not None:
-            raise ValueError("seed is given twice; it must be a parameter or in settings, not both")
+            raise NotAllowed(
+                "seed", "is given twice; it must be a parameter or in settings, not both"
+            )
         given = given if seed is None else {**given, "seed": seed}
         request = service.request(prompt, methods, given)
         races = 1 if repeats is None else repeats_of(repeats, most_repeats())

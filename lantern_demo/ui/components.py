@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import gradio as gr
 
+from lantern_demo.faults import NotAllowed
 from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import MethodFailed, Result
@@ -236,8 +237,8 @@ def shielded(run: Callable[..., Iterator[Updates]]) -> Callable[..., Iterator[Up
             yield from run(service, w, told, *given)
         except NotDrawn:  # the page has buttons for the things that its sentence names
             yield {told: status_html(texts.NOT_DRAWN, "refused")}
-        except Refused as error:
-            yield {told: status_html(texts.to_visitor(str(error)), "refused")}
+        except (NotAllowed, Refused) as error:
+            yield {told: status_html(texts.to_visitor(error), "refused")}
         except gr.Error:  # the Space's own refusals, such as a spent quota
             raise
         except Exception as error:

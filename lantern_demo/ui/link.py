@@ -12,6 +12,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lantern_demo.models.registry import ModelInfo
+from lantern_demo.prompt_words import check_length
+from lantern_demo.runs.load import check_id
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import drawn_with, trees_of
 from lantern_demo.settings.knobs import KNOBS
@@ -72,16 +74,16 @@ class Asked:
 def read(parameters: Mapping[str, str], info: ModelInfo) -> Asked | None:
     """Read the run that a link requests of a model; None if it requests none.
 
-    Parameters of other names are ignored: other sites add theirs. Raise ValueError with a sentence
-    for a value that is not allowed.
+    Parameters of other names are ignored: other sites add theirs. Raise NotAllowed for a value that
+    is not allowed.
     """
     given = {name: parameters[name] for name in KNOWN if name in parameters}
     if not given:
         return None
     model, prompt = given.pop("model", info.id), given.pop("prompt", None)
-    info.check_id(model)
+    check_id(info, model)
     if prompt is not None:
-        info.check_length(prompt)
+        check_length(info, prompt)
     methods = given.pop("methods", None)
     chosen = None if methods is None else [one.id for one in methods_of(methods.split(","))]
     changes = {name: _value(name, value) for name, value in given.items()}

@@ -144,7 +144,7 @@ def _readable(parameters: Mapping[str, str], info: ModelInfo) -> tuple[link.Aske
     try:
         return link.read(parameters, info), ""
     except ValueError as error:
-        wrong = texts.REFUSED_LINK.format(why=texts.to_visitor(str(error)))
+        wrong = texts.REFUSED_LINK.format(why=texts.to_visitor(error))
     right: dict[str, str] = {}
     for name in filter(parameters.__contains__, link.KNOWN):
         with suppress(ValueError):

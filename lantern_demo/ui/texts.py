@@ -8,7 +8,7 @@ from typing import Any
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Lantern
-from lantern_demo.faults import sentence
+from lantern_demo.faults import NotAllowed, sentence
 from lantern_demo.prompt_words import USUAL
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 
@@ -307,13 +307,13 @@ def of_run(sentence: str, record: dict[str, Any]) -> str:
     )
 
 
-def to_visitor(message: str) -> str:
-    """Turn a refusal of the API, which begins with a parameter, into a sentence for a visitor."""
-    name, _, rest = message.partition(" ")
-    first = "The prompt" if name == "prompt" else name[:1].upper() + name[1:]
-    if name in KNOBS:
-        first = KNOBS[name].label
-    return f"{first} {rest}" + ("" if rest.endswith((".", "!", "?")) else ".")
+def to_visitor(error: ValueError) -> str:
+    """Return a refusal as a sentence for a visitor, who knows a parameter by its label."""
+    told = str(error)
+    if isinstance(error, NotAllowed):
+        label = KNOBS[error.name].label if error.name in KNOBS else error.name
+        told = f"{'the prompt' if label == 'prompt' else label} {error.rest}"
+    return told[:1].upper() + told[1:] + ("" if told.endswith((".", "!", "?")) else ".")
 
 
 def without_drafter(reason: str) -> str:
