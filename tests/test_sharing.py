@@ -20,6 +20,7 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.window import Window
 from lantern_demo.models.registry import BUNDLED, REGISTRY
 from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.record import Entry
 from lantern_demo.runs.result import Result, record_of
 from lantern_demo.settings.settings import Planned, Settings
 from lantern_demo.ui import link, recorded, texts
@@ -170,6 +171,9 @@ def test_the_recorded_examples_are_whole() -> None:
     for run in found:
         assert run.record["order"] == list(run.pictures) == default
         assert run.record["model"]["id"] == "lantern-scenes"
+        assert all(
+            entry.keys() >= {*Entry.__annotations__} for entry in run.record["methods"].values()
+        )
         for part in ("tokenizer", "picture"):
             assert run.record["model"]["trained"].get(part) == trained.get(part)
         assert picture_of(run.pictures["vanilla"]).size == (256, 256)

@@ -30,8 +30,8 @@ from lantern_demo.models.text import Encoded
 from lantern_demo.prompt_words import USUAL, Completed, check_length, completed, phrasebook, visible
 from lantern_demo.runs.images import Images
 from lantern_demo.runs.race import Event, Limit, Request, Run, RunEvents, race
-from lantern_demo.runs.record import twin_settings
-from lantern_demo.runs.result import Machine, MethodFailed, Result, Schedule, Task
+from lantern_demo.runs.record import Record, Schedule, twin_settings
+from lantern_demo.runs.result import Machine, MethodFailed, Result
 from lantern_demo.settings.knobs import lists_settings, repeats_of
 from lantern_demo.settings.settings import Planned, Settings, methods_of, planned, settings_of
 from lantern_demo.settings.trees import drafts_by_device
@@ -211,7 +211,7 @@ class Pipeline:
             return [self.generate(one, method, **settings) for one in prompt]
         return self.generate(prompt, method, **settings)
 
-    def twin(self, record: dict[str, Any], method: str) -> Result:
+    def twin(self, record: Record, method: str) -> Result:
         """Draw a relaxed method's run again by the exact rule, with its tree and random numbers.
 
         The tokens equal the method's up to the first draft to which neighbours lent probability.
@@ -414,15 +414,19 @@ class Pipeline:
             schedule=schedule,
             schedule_reason=why,
             machine=self.machine,
-            task=Task(
-                datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                {"id": self.info.id, "trained": networks.trained, "sources": networks.sources},
-                read.prompt,
-                read.unknown,
-                done.prompt if done.prompt != read.prompt else None,
-                done.why,
-                plan.settings.as_dict(),
-            ),
+            task={
+                "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "model": {
+                    "id": self.info.id,
+                    "trained": networks.trained,
+                    "sources": networks.sources,
+                },
+                "prompt": read.prompt,
+                "unknown_words": read.unknown,
+                "completed": done.prompt if done.prompt != read.prompt else None,
+                "warning": done.why,
+                "settings": plan.settings.as_dict(),
+            },
         )
 
     def _next(self, steps: Iterator[Step | Decoded]) -> Step | Decoded:

@@ -55,7 +55,7 @@ class Visits:
 
 
 def show_run(
-    service: Service, w: Widgets, form: Form, shown: Shown, visited: list[Recorded], index: Any
+    service: Service, w: Widgets, form: Form, shown: Shown, visited: list[Recorded], index: int
 ) -> Updates:
     """Show a run of the strip, the visitor's first and then the recorded ones, and fill in the
     form from it.

@@ -162,8 +162,8 @@ class Service:
 
     def request(
         self,
-        prompt: Any,
-        methods: Any,
+        prompt: object,
+        methods: object,
         knobs: dict[str, Any],
         trees: dict[str, dict[str, Any]] | None = None,
         model: str | None = None,
@@ -206,7 +206,7 @@ class Service:
                 self._compute(frames.close)
                 _log(request, outcomes, perf_counter() - start)
 
-    def pipe_of(self, model: Any) -> Pipeline | None:
+    def pipe_of(self, model: object) -> Pipeline | None:
         """Return the model if it is loaded and has this id: a recording may be of another."""
         return self.loaded if model == self.info.id else None
 
@@ -218,7 +218,7 @@ class Service:
             return None
         return pipe.images.palette().numpy().tobytes()
 
-    def at_once(self, call: Callable[..., Answer], *args: Any) -> Answer | None:
+    def at_once(self, call: Callable[..., Answer], *args: object) -> Answer | None:
         """Return the result of a short call in the thread that computes, or None during a run.
 
         Nothing may delay a timed run.
@@ -230,7 +230,7 @@ class Service:
         finally:
             self._turn.release()
 
-    def _compute(self, call: Callable[..., Answer], *args: Any) -> Answer:
+    def _compute(self, call: Callable[..., Answer], *args: object) -> Answer:
         """Return the result of a call in the thread that computes, in the context of the caller.
 
         On ZeroGPU the context identifies the client, whose GPU quota is spent, and whether it is
