@@ -50,7 +50,7 @@ from lantern_demo.models.tensors import fill
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.paths import user_path
 from lantern_demo.settings.knobs import MAX_LANTERN_K
-from lantern_demo.settings.settings import Settings, choice_of
+from lantern_demo.settings.settings import Settings, planned
 from lantern_demo.settings.trees import STATIC_TREES
 
 Row = dict[str, Any]
@@ -98,13 +98,13 @@ class TimedModel:
         self, method: str, tree: DraftConfig | None = None, tokens: int | None = None, seed: int = 0
     ) -> Iterator[Step | Decoded]:
         """Decode this many tokens, or a picture, with a draft tree or that of the settings."""
-        chosen = METHODS[method]
+        plan = planned(METHODS[method], self.knobs)
         config = Config(
-            chosen,
+            plan.method,
             tokens or self.tokens,
             self.knobs.sampling(),
-            self.knobs.rule(chosen),
-            tree or choice_of(chosen.drafts, self.knobs).policy,
+            plan.rule,
+            tree or plan.drafts,
             self.neighbours,
             seed,
             self.device,

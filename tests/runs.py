@@ -27,8 +27,8 @@ from lantern_demo.decoding.step import Steps
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import RejectionVerifier
-from lantern_demo.settings.knobs import KNOBS
-from lantern_demo.settings.settings import Settings, choice_of
+from lantern_demo.settings.knobs import KNOBS, bound_of
+from lantern_demo.settings.settings import Settings, planned
 
 # Small draft trees and windows, and bounds that say something among few tokens.
 DRAFTS = {"tree": "0 1 2 00 01 10 000", "draft_top_k": 3, "draft_depth": 2, "draft_nodes": 9}
@@ -45,12 +45,8 @@ def small(method: str, **changes: Any) -> dict[str, Any]:
     """How a method of the table is run small: what `decode` takes for it under SMALL with some
     settings changed.
     """
-    chosen, settings = METHODS[method], SMALL.with_changes(**changes)
-    return {
-        "method": chosen,
-        "tree": choice_of(chosen.drafts, settings).policy,
-        "rule": settings.rule(chosen),
-    }
+    plan = planned(METHODS[method], SMALL.with_changes(**changes))
+    return {"method": plan.method, "tree": plan.drafts, "rule": plan.rule}
 
 
 # Settings beside those of SMALL, of which every kind of drafts takes its own: a chain, a tree of
@@ -78,9 +74,7 @@ def exact_ways() -> dict[str, dict[str, Any]]:
             found[" ".join([method, *(f"{name} {value}" for name, value in changes.items())])] = way
 
     for method in METHODS.values():
-        bound = next(
-            (name for name, knob in KNOBS.items() if knob.bounds and knob.reads(method)), None
-        )
+        bound = bound_of(method)
         if method.lossless:
             for changes in SHAPES:
                 add(method.id, **changes)

@@ -21,12 +21,14 @@ from gradio_client.exceptions import AppError
 from PIL import Image
 from tiny import ran
 
-from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.faults import NotAllowed
 from lantern_demo.prompt_words import USUAL
+from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import Result, image_hash
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Planned, Settings
 from lantern_demo.ui import link, texts
 from lantern_demo.ui.api import answers
 from lantern_demo.ui.ask import add_sentence
@@ -129,14 +131,14 @@ def test_the_queue_is_the_only_way_in(server: str) -> None:
 def test_a_failing_method_leaves_the_others(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rule = Settings.rule
+    config = Pipeline.config
 
-    def broken(self: Settings, method: Method) -> Any:
-        if method.id == "eagle1":
+    def broken(self: Pipeline, plan: Planned) -> Any:
+        if plan.method.id == "eagle1":
             raise RuntimeError("no such tree today")
-        return rule(self, method)
+        return config(self, plan)
 
-    monkeypatch.setattr(Settings, "rule", broken)
+    monkeypatch.setattr(Pipeline, "config", broken)
     images, record = client.predict(
         PROMPT, methods=["vanilla", "eagle1"], settings=SMALL, api_name="/compare"
     )
@@ -267,7 +269,7 @@ OUT_OF_RANGE: dict[str, Any] = {"seed": -1, "cfg_scale": 21, "lantern_k": 1001, 
 
 def test_form_link_and_python_refuse_a_setting_by_one_sentence(tiny_service: Service) -> None:
     def sentence(call: Callable[[], Any]) -> str:
-        with pytest.raises(ValueError) as refused:  # noqa: PT011  # the sentences are compared
+        with pytest.raises(NotAllowed) as refused:
             call()
         return str(refused.value)
 

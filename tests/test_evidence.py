@@ -21,7 +21,7 @@ from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import trial_of
-from lantern_demo.settings.settings import Settings, choice_of
+from lantern_demo.settings.settings import Settings, planned
 from lantern_demo.ui.evidence import DECISIONS, Evidence, evidence_of
 from lantern_demo.ui.recorded import recorded_runs
 
@@ -43,8 +43,9 @@ def held_against_draws(method: Method, noise: str, asked: str) -> bool:
     neighbours.
     """
     settings = Settings(**ASKED[asked] | {"noise": noise})
-    rule, tree = settings.rule(method), choice_of(method.drafts, settings).policy
-    return Config(method, 4, settings.sampling(), rule, tree, torch.zeros(1), noise=noise).shared
+    plan, sampling = planned(method, settings), settings.sampling()
+    config = Config(method, 4, sampling, plan.rule, plan.drafts, torch.zeros(1), noise=noise)
+    return config.shared
 
 
 TRIED = [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -15,14 +16,17 @@ from tiny import page_of
 
 from examples.more_rules import MORE
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.trees import checked_paths
+from lantern_demo.faults import NotAllowed
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import MOST_OFFERS, USUAL, completed
 from lantern_demo.runs.load import info_of
 from lantern_demo.runs.race import Request
 from lantern_demo.scenes import THINGS, worded
 from lantern_demo.settings.knobs import DEFAULT_SEED
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Settings, choice_of, planned
 from lantern_demo.ui import limits, link, texts
+from lantern_demo.ui.api import answers
 from lantern_demo.ui.ask import (
     LISTED,
     TYPE,
@@ -41,7 +45,7 @@ from lantern_demo.ui.page import _top
 from lantern_demo.ui.recorded import Recorded, recorded_runs
 from lantern_demo.ui.restore import BACK, RELOAD, Visits, from_link, show_first, show_run
 from lantern_demo.ui.run_state import Shown
-from lantern_demo.ui.service import Service
+from lantern_demo.ui.service import Refused, Service
 
 INFO = REGISTRY["lantern-scenes"]
 PLACES = ("tree/main", "blob/main/README.md")
@@ -327,6 +331,39 @@ def test_a_method_that_is_registered_after_the_page_was_imported(
     assert [method for _, method in offered] == ["lantern", "lantern++"]
 
 
+def calls_of(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The calls of a function from now on, by whichever module, as a list that grows."""
+    calls: list[Any] = []
+
+    def noted(*given: Any, **named: Any) -> Any:
+        calls.append(given)
+        return function(*given, **named)
+
+    for module in list(sys.modules.values()):
+        if vars(module).get(function.__name__) is function:
+            monkeypatch.setattr(module, function.__name__, noted)
+    return calls
+
+
+@pytest.mark.parametrize("way", ["page", "API"])
+def test_the_drafts_of_a_method_are_chosen_once(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """When the request is checked, and not by whoever reads the record."""
+    five = [method.id for method in METHODS.values() if method.default]
+    chosen, checked = calls_of(choice_of, monkeypatch), calls_of(checked_paths, monkeypatch)
+    tree = {"tree": "0 1 2 00 01 10 20 000"}
+    if way == "page":
+        begun = list(visitor.presses("two red lanterns", 10, *five, **tree))
+        (shown,) = [answer[visitor.w.shown] for answer in begun if visitor.w.shown in answer]
+        visitor.fills(settle(visitor.service, visitor.w, shown, []))
+        record = visitor.result.record
+    else:
+        *_, (_, record) = answers(visitor.service, "two red lanterns", five, settings=tree)
+    assert record is not None and record["order"] == five
+    assert len(chosen) == len(five) and 0 < len(checked) <= 6
+
+
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
@@ -347,6 +384,20 @@ def test_a_number_that_is_not_whole_and_an_empty_field_are_refused(
     assert told in refused[w.status]
     visitor.seed = None
     assert visitor.draws()[0] == 1000
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (NotAllowed("cfg_scale", "must be less"), "Guidance (CFG scale) must be less."),
+        (NotAllowed("prompt", "is empty; say what!"), "The prompt is empty; say what!"),
+        (NotAllowed("methods", "must be a list"), "Methods must be a list."),
+        (Refused("seed and tree are gone"), "Seed and tree are gone."),
+    ],
+)
+def test_a_refusal_has_the_label_of_its_parameter(error: ValueError, told: str) -> None:
+    """And whatever word another sentence begins with, it is none."""
+    assert texts.to_visitor(error) == told
 
 
 def test_a_refused_prompt_is_no_run_and_has_a_way_out(
@@ -405,7 +456,8 @@ def test_a_run_that_was_left_is_not_answered_by_a_recording_of_its_prompt(
     service, w, form = demo
     monkeypatch.setattr(service, "info", INFO)
     record, preset = recorded_runs()[0].record, Settings(**INFO.preset)
-    request = Request(INFO.id, record["prompt"], dict.fromkeys(record["order"], preset))
+    plans = {name: planned(METHODS[name], preset) for name in record["order"]}
+    request = Request(INFO.id, record["prompt"], plans)
     request = request.with_seed(record["settings"]["seed"])
     addresses = query_of(request, preset), query(record, preset)
     begun, own = (dict(parse_qsl(address[1:])) for address in addresses)

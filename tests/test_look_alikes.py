@@ -128,7 +128,7 @@ def test_a_picture_is_sent(look: Look) -> None:
 
 def test_nothing_is_decoded_outside_a_lease(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.ui.look_alikes.on_zero_gpu", lambda: True)
-    assert look(step()) == {"error": texts.to_visitor(texts.NO_LOOK_HERE)}
+    assert look(step()) == {"error": texts.to_visitor(ValueError(texts.NO_LOOK_HERE))}
 
 
 WRONG: dict[str, list[Any]] = {

@@ -35,6 +35,7 @@ from lantern_demo.runs import pipeline, race
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import SLICE_SECONDS, Rotation
 from lantern_demo.runs.result import MethodFailed, Result
+from lantern_demo.settings.settings import Planned
 from lantern_demo.ui import compare, files, texts
 from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle
 from lantern_demo.ui.components import status_html
@@ -183,11 +184,11 @@ def test_leaving_a_race_ends_all_its_runs(pipe: Pipeline, monkeypatch: pytest.Mo
     ended: list[str] = []
     run = Pipeline.run
 
-    def watched(self: Pipeline, method: Any, *rest: Any) -> Iterator[Any]:
+    def watched(self: Pipeline, plan: Planned, *rest: Any) -> Iterator[Any]:
         try:
-            yield from run(self, method, *rest)
+            yield from run(self, plan, *rest)
         finally:
-            ended.append(method.id)
+            ended.append(plan.method.id)
 
     monkeypatch.setattr(Pipeline, "run", watched)
     with closing(pipe.compare(PROMPT, **KNOBS)) as events:

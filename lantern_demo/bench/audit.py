@@ -56,7 +56,7 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.models.device import pick_device
 from lantern_demo.models.prepare import use_kernels
-from lantern_demo.settings.settings import Settings, choice_of
+from lantern_demo.settings.settings import Settings, planned
 
 CPU = torch.device("cpu")
 SEEDS = 500  # of rows that are compared with vanilla's sequences
@@ -269,9 +269,9 @@ def run_cells(
 
 def config_of(method: Method, noise: str, sampling: Sampling, device: torch.device = CPU) -> Config:
     """Return the configuration of a method's runs."""
-    tree = choice_of(method.drafts, SMALL).policy
-    rule, near = SMALL.rule(method), neighbours().to(device)
-    return Config(method, LENGTH, sampling, rule, tree, near, device=device, noise=noise)
+    plan, near = planned(method, SMALL), neighbours().to(device)
+    rule, drafts = plan.rule, plan.drafts
+    return Config(method, LENGTH, sampling, rule, drafts, near, device=device, noise=noise)
 
 
 def cells_of(methods: Sequence[str], cases: Sequence[str]) -> list[Cell]:

@@ -20,20 +20,20 @@ from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step, decode, key_of
 from lantern_demo.decoding.methods import METHODS, Method, default_method, default_methods
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.faults import in_words
+from lantern_demo.faults import NotAllowed, in_words
 from lantern_demo.models import bundled, families
 from lantern_demo.models.checkpoints import no_room_to_race
 from lantern_demo.models.device import device_name, pick_threads
 from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import Encoded
-from lantern_demo.prompt_words import USUAL, Completed, completed, phrasebook, visible
+from lantern_demo.prompt_words import USUAL, Completed, check_length, completed, phrasebook, visible
 from lantern_demo.runs.images import Images
 from lantern_demo.runs.race import Event, Limit, Request, Run, RunEvents, race
-from lantern_demo.runs.record import twin_settings
-from lantern_demo.runs.result import Machine, MethodFailed, Result, Schedule, Task
+from lantern_demo.runs.record import Record, Schedule, twin_settings
+from lantern_demo.runs.result import Machine, MethodFailed, Result
 from lantern_demo.settings.knobs import lists_settings, repeats_of
-from lantern_demo.settings.settings import Choice, Settings, choice_of, methods_of, settings_of
+from lantern_demo.settings.settings import Planned, Settings, methods_of, planned, settings_of
 from lantern_demo.settings.trees import drafts_by_device
 from lantern_demo.torch_defaults import own_defaults
 
@@ -112,27 +112,26 @@ class Pipeline:
     def settings(self, **changes: Any) -> Settings:
         """Return the model's preset with some values changed.
 
-        Raises ValueError for an unknown name or a value not allowed.
+        Raises NotAllowed for an unknown name or a value not allowed.
         """
         return self.defaults.with_changes(**changes)
 
     def check_prompt(self, prompt: Any) -> str:
         """Return the prompt, stripped, for a model of few words without invisible characters.
 
-        Raises ValueError when it is empty, too long or not text that can be written down.
+        Raises NotAllowed when it is empty, too long or not text that can be written down.
         """
         if not isinstance(prompt, str):
-            raise ValueError(f"prompt must be text, got {type(prompt).__name__}")
+            raise NotAllowed("prompt", f"must be text, got {type(prompt).__name__}")
         known = phrasebook(self.info) is not None  # a model of any text reads them
         text = " ".join((visible(prompt) if known else prompt).split())
         if not text:
-            raise ValueError(f"prompt is empty; say what to draw, for example: {USUAL}")
-        self.info.check_length(text)
+            raise NotAllowed("prompt", f"is empty; say what to draw, for example: {USUAL}")
+        check_length(self.info, text)
         # text files cannot hold control characters and half surrogate pairs
         if bad := next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None):
-            raise ValueError(
-                f"prompt must be text without control characters, got U+{ord(bad):04X}"
-            )
+            got = f"got U+{ord(bad):04X}"
+            raise NotAllowed("prompt", f"must be text without control characters, {got}")
         self.networks.text.check(text)
         return text
 
@@ -148,14 +147,12 @@ class Pipeline:
         return default_methods(METHODS[name] for name in self.available_methods)
 
     def check_methods(self, methods: list[Method]) -> list[Method]:
-        """Return the methods. Raises ValueError when this model cannot decode with one of them."""
+        """Return the methods. Raises NotAllowed when this model cannot decode with one of them."""
         for method in methods:
             if method.id not in self.available_methods:
                 allowed = ", ".join(self.available_methods)
-                raise ValueError(
-                    f"method must be one of {allowed} where the model has no drafter, "
-                    f"got {method.id!r}"
-                )
+                why = f"must be one of {allowed} where the model has no drafter, got {method.id!r}"
+                raise NotAllowed("method", why)
         return methods
 
     def request(
@@ -168,17 +165,31 @@ class Pipeline:
         """Check the values of a comparison. methods None means the default ones.
 
         `trees` are settings of some methods' draft trees that differ from the others'. Raises
-        ValueError with a sentence for a value that is not allowed, and NotDrawn for a prompt that
-        the model cannot draw.
+        NotAllowed for a value that is not allowed, and NotDrawn for a prompt that the model cannot
+        draw.
         """
         asked = self.check_prompt(prompt)
         completed(self.info, asked)  # or it is refused
         chosen = methods_of(self.default_methods if methods is None else methods)
         common = self.settings(**settings)
         common.dynamic_shape(self._drafts.dynamic)  # or it is refused
-        own = {one.id: common.with_changes(**(trees or {}).get(one.id, {})) for one in chosen}
         self.check_methods(chosen)
-        return Request(self.info.id, asked, own)
+        own = {name: common.with_changes(**tree) for name, tree in (trees or {}).items()}
+        runs = {one.id: self.planned(one, own.get(one.id, common)) for one in chosen}
+        return Request(self.info.id, asked, runs)
+
+    def planned(self, method: Method, settings: Settings) -> Planned:
+        """Decide what a method runs with here.
+
+        Raises NotAllowed for a method whose drafts or rule cannot be made.
+        """
+        try:
+            return planned(method, settings, self._drafts)
+        except NotAllowed:
+            raise
+        except Exception as error:  # in a class from outside the package
+            why = f"{method.id} cannot be set up: {in_words(error, method.id)}"
+            raise NotAllowed("method", why) from error
 
     # -- drawing
 
@@ -200,7 +211,7 @@ class Pipeline:
             return [self.generate(one, method, **settings) for one in prompt]
         return self.generate(prompt, method, **settings)
 
-    def twin(self, record: dict[str, Any], method: str) -> Result:
+    def twin(self, record: Record, method: str) -> Result:
         """Draw a relaxed method's run again by the exact rule, with its tree and random numbers.
 
         The tokens equal the method's up to the first draft to which neighbours lent probability.
@@ -268,14 +279,14 @@ class Pipeline:
             left = list[str]()
             for name in request.methods:
                 try:
-                    yield from self.warm_up(METHODS[name], request.settings[name], read)
+                    yield from self.warm_up(request.runs[name], read)
                     left.append(name)
                 # one method's fault must not take the others' results with it
                 except Exception as error:
                     yield name, MethodFailed(name, in_words(error, name))
 
             def run(name: str, schedule: Schedule, why: str = "") -> Run:
-                return self.run(METHODS[name], request.settings[name], read, schedule, why)
+                return self.run(request.runs[name], read, schedule, why)
 
             if len(left) == 1:
                 yield from race({left[0]: run(left[0], "alone")}, limit)
@@ -283,7 +294,7 @@ class Pipeline:
             keys = list[Hashable]()
             for name in left:
                 with suppress(Exception):  # its run reports it
-                    config = self.config(METHODS[name], request.settings[name])
+                    config = self.config(request.runs[name])
                     keys.append(key_of(self.target, self.drafter, config))
             kept = self._runners.fitting(keys)
             why = no_room_to_race(self.info, self.device, self.dtype, len(left), kept) or ""
@@ -342,19 +353,19 @@ class Pipeline:
             self._read = found
         return found
 
-    def warm_up(self, method: Method, settings: Settings, read: Read) -> Iterator[tuple[str, None]]:
+    def warm_up(self, plan: Planned, read: Read) -> Iterator[tuple[str, None]]:
         """Draw a few uncounted tokens with a method, once for each tree; yield between steps."""
-        tree = self.tree_of(method, settings).policy
-        key = (method.id, tree, settings.cfg_scale != 1, settings.noise)
+        method, settings = plan.method.id, plan.settings
+        key = (method, plan.drafts, settings.cfg_scale != 1, settings.noise)
         if key in self._warm:
             self._warm[key] = self._warm.pop(key)
             return
-        config, condition = self.prepared(method, settings, read.encoded)
+        config, condition = self.prepared(plan, read.encoded)
         few = replace(config, num_tokens=min(WARM_UP_TOKENS, self.info.tokens))
         clock, models = Clock(self.device), (self.target, self.drafter)
         with closing(decode(*models, condition, few, clock, self._runners)) as steps:
             while isinstance(self._next(steps), Step):
-                yield method.id, None
+                yield method, None
         self.images.decode([0] * self.info.tokens)
         self._warm[key] = None
         while len(self._warm) > MOST_WARM:
@@ -369,15 +380,13 @@ class Pipeline:
             read = self.read(USUAL)
             for name in self.available_methods:
                 try:
-                    for _ in self.warm_up(METHODS[name], self.defaults, read):
+                    for _ in self.warm_up(self.planned(METHODS[name], self.defaults), read):
                         yield
                 # such as too little memory: a run with the method reports it
                 except Exception as error:
                     in_words(error, name)
 
-    def run(
-        self, method: Method, settings: Settings, read: Read, schedule: Schedule, why: str
-    ) -> Run:
+    def run(self, plan: Planned, read: Read, schedule: Schedule, why: str) -> Run:
         """Run a warm method: yield a Step per step, then its Result.
 
         schedule and why: as in `Result`.
@@ -385,7 +394,7 @@ class Pipeline:
         clock = Clock(self.device)
         clock.seconds["text"] = read.seconds
         history: list[Step] = []
-        config, condition = self.prepared(method, settings, read.encoded)
+        config, condition = self.prepared(plan, read.encoded)
         models = self.target, self.drafter
         # closed at once: Python 3.12 would wait until nothing names it any more
         with closing(decode(*models, condition, config, clock, self._runners)) as steps:
@@ -393,28 +402,31 @@ class Pipeline:
                 history.append(with_evidence(outcome))  # outside the clock
                 yield history[-1]
         image, clock.seconds["image"] = self.images.timed(outcome.tokens)
-        choice = self.tree_of(method, settings)
         done, networks = read.completed, self.networks
         yield Result(
             **vars(outcome) | {"seconds": dict(clock.seconds)},
-            method=method.id,
+            method=plan.method.id,
             image=image,
             history=history,
-            tree=choice.reason,
-            tree_settings=settings_of(choice.policy),
+            tree=plan.tree,
+            tree_settings=settings_of(plan.drafts),
             noise=config.noise_used,
             schedule=schedule,
             schedule_reason=why,
             machine=self.machine,
-            task=Task(
-                datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                {"id": self.info.id, "trained": networks.trained, "sources": networks.sources},
-                read.prompt,
-                read.unknown,
-                done.prompt if done.prompt != read.prompt else None,
-                done.why,
-                settings.as_dict(),
-            ),
+            task={
+                "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "model": {
+                    "id": self.info.id,
+                    "trained": networks.trained,
+                    "sources": networks.sources,
+                },
+                "prompt": read.prompt,
+                "unknown_words": read.unknown,
+                "completed": done.prompt if done.prompt != read.prompt else None,
+                "warning": done.why,
+                "settings": plan.settings.as_dict(),
+            },
         )
 
     def _next(self, steps: Iterator[Step | Decoded]) -> Step | Decoded:
@@ -431,30 +443,25 @@ class Pipeline:
             raise
 
     @own_defaults()
-    def prepared(
-        self, method: Method, settings: Settings, encoded: Encoded
-    ) -> tuple[Config, Condition]:
+    def prepared(self, plan: Planned, encoded: Encoded) -> tuple[Config, Condition]:
         """Return the configuration of a run and the target's condition."""
-        guided = settings.cfg_scale != 1
+        guided = plan.settings.cfg_scale != 1
         with self.threads.used(), torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
-        return self.config(method, settings), condition
+        return self.config(plan), condition
 
-    def config(self, method: Method, settings: Settings) -> Config:
+    def config(self, plan: Planned) -> Config:
         """Return the configuration of a run."""
+        settings = plan.settings
         return Config(
-            method,
+            plan.method,
             self.info.tokens,
             settings.sampling(),
-            settings.rule(method),
-            self.tree_of(method, settings).policy,
+            plan.rule,
+            plan.drafts,
             self.images.neighbours(settings.neighbours),
             settings.seed,
             self.device,
             room=self.info.tokens,
             noise=settings.noise,
         )
-
-    def tree_of(self, method: Method, settings: Settings) -> Choice:
-        """Return the drafts that a method runs with, and where they come from."""
-        return choice_of(method.drafts, settings, self._drafts)

@@ -14,7 +14,7 @@ from time import perf_counter
 from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import in_words, out_of_memory
 from lantern_demo.runs.result import MethodFailed, Result
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Planned
 
 SLICE_SECONDS = 0.08  # of decoding; a slice is at least one step
 
@@ -26,23 +26,26 @@ RunEvents = Generator[tuple[str, Event | None], None, None]
 
 @dataclass(frozen=True)
 class Request:
-    """A checked comparison of methods, each with its settings, on one prompt and model."""
+    """A checked comparison of methods on one prompt and model."""
 
     model: str
     prompt: str
-    settings: dict[str, Settings]  # by method, in the order they run
+    runs: dict[str, Planned]  # by method, in the order they run
 
     @property
     def methods(self) -> list[str]:
-        return list(self.settings)
+        return list(self.runs)
 
     @property
     def seed(self) -> int:
-        return next(iter(self.settings.values())).seed
+        return next(iter(self.runs.values())).settings.seed
 
     def with_seed(self, seed: int) -> Request:
-        seeded = {name: own.with_changes(seed=seed) for name, own in self.settings.items()}
-        return replace(self, settings=seeded)
+        seeded = {
+            name: replace(run, settings=run.settings.with_changes(seed=seed))
+            for name, run in self.runs.items()
+        }
+        return replace(self, runs=seeded)
 
 
 class Rotation:

@@ -15,6 +15,7 @@ import gradio as gr
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.race import Request
+from lantern_demo.runs.record import Entry
 from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
@@ -211,8 +212,7 @@ def _stage(
     `pictures` are addresses of new pictures. `fresh` are the tokens to paint now: by default all
     that are drawn so far. `link` becomes the page's address, so that a reload finds the request.
     """
-    settings = None if shown.record is None else Settings(**shown.record["settings"])
-    lanes = [lane_view(lane, settings, shown.preset) for lane in shown.lanes.values()]
+    lanes = [lane_view(lane, shown.record, shown.preset) for lane in shown.lanes.values()]
     phases = {lane.phase for lane in shown.lanes.values()}
     if "stopped" in phases:
         told = texts.STOPPED_RACE
@@ -251,7 +251,7 @@ def _closing_words(shown: Shown) -> str:
         return status_html(texts.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
     unfinished = len(shown.lanes) - len(finished)
-    text = [texts.SOME_FAILED] if unfinished else []
+    text: list[str | None] = [texts.SOME_FAILED] if unfinished else []
     text += [record["warning"], texts.of_run(texts.SOURCES["live"], record)]
     text += [texts.NO_ROOM] if len(shown.files) < len(finished) else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
@@ -274,7 +274,7 @@ def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterat
     trees = {method: entry["tree_settings"] for method, entry in ran.items()}
     model = record["model"]["id"]
     request = service.request(record["prompt"], record["order"], record["settings"], trees, model)
-    races: list[dict[str, Any]] = []  # of each its record's methods
+    races: list[dict[str, Entry]] = []  # of each its record's methods
     differ: dict[str, str] = {}  # by method, from which piece on a race drew others
     for number in range(1, REPEATS + 1):
         yield {told: status_html(texts.REPEATING.format(number=number, of=REPEATS), "busy")}

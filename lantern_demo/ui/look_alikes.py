@@ -76,7 +76,7 @@ def looker(service: Service) -> Callable[[Any], dict[str, Any]]:
             finally:
                 one.release()
         except ValueError as error:
-            return {"error": texts.to_visitor(str(error))}
+            return {"error": texts.to_visitor(error)}
 
     return look
 

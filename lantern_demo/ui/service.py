@@ -25,8 +25,7 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.checkpoints import files_folder, no_drafter
 from lantern_demo.models.device import pick_device, pick_threads, unused_gpu
-from lantern_demo.prompt_words import NotDrawn
-from lantern_demo.runs.load import info_of, load
+from lantern_demo.runs.load import check_id, info_of, load
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import MethodFailed, Result
@@ -51,7 +50,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Refused(ValueError):
-    """A request that is not allowed. Its sentence begins with the name of the parameter."""
+    """A request that cannot be met. Its text is a sentence for the visitor."""
 
 
 class Service:
@@ -163,26 +162,24 @@ class Service:
 
     def request(
         self,
-        prompt: Any,
-        methods: Any,
+        prompt: object,
+        methods: object,
         knobs: dict[str, Any],
         trees: dict[str, dict[str, Any]] | None = None,
         model: str | None = None,
     ) -> Request:
         """Check a comparison's values; None stands for the default.
 
-        `model` is that of a record. Raise Refused for a value that is not allowed, for another
-        model than this one, and where the model could not be loaded; raise NotDrawn for a prompt
-        that it cannot draw.
+        `model` is that of a record. Raise NotAllowed as `Pipeline.request` does, and for another
+        model than this one; raise Refused where the model could not be loaded.
         """
         given = {name: value for name, value in knobs.items() if value is not None}
+        check_id(self.info, self.info.id if model is None else model)
         try:
-            self.info.check_id(self.info.id if model is None else model)
-            return self.wait().request(prompt, methods, trees, **given)
-        except NotDrawn:
-            raise
+            pipe = self.wait()
         except ValueError as error:
             raise Refused(str(error)) from None
+        return pipe.request(prompt, methods, trees, **given)
 
     def frames(self, request: Request) -> Generator[Item, None, None]:
         """Race the methods, one caller after the other.
@@ -209,7 +206,7 @@ class Service:
                 self._compute(frames.close)
                 _log(request, outcomes, perf_counter() - start)
 
-    def pipe_of(self, model: Any) -> Pipeline | None:
+    def pipe_of(self, model: object) -> Pipeline | None:
         """Return the model if it is loaded and has this id: a recording may be of another."""
         return self.loaded if model == self.info.id else None
 
@@ -221,7 +218,7 @@ class Service:
             return None
         return pipe.images.palette().numpy().tobytes()
 
-    def at_once(self, call: Callable[..., Answer], *args: Any) -> Answer | None:
+    def at_once(self, call: Callable[..., Answer], *args: object) -> Answer | None:
         """Return the result of a short call in the thread that computes, or None during a run.
 
         Nothing may delay a timed run.
@@ -233,7 +230,7 @@ class Service:
         finally:
             self._turn.release()
 
-    def _compute(self, call: Callable[..., Answer], *args: Any) -> Answer:
+    def _compute(self, call: Callable[..., Answer], *args: object) -> Answer:
         """Return the result of a call in the thread that computes, in the context of the caller.
 
         On ZeroGPU the context identifies the client, whose GPU quota is spent, and whether it is

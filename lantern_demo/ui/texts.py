@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
-from typing import Any
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Lantern
-from lantern_demo.faults import sentence
+from lantern_demo.faults import NotAllowed, sentence
 from lantern_demo.prompt_words import USUAL
+from lantern_demo.runs.record import Entry, Record
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
@@ -171,7 +171,7 @@ SHEET_FACTS = "seed {seed}  \u00b7  {model}  \u00b7  {device}  \u00b7  {date}"
 
 # The texts of the panel "How it works", which are sent with its scripts. Of a counted thing a list
 # has the words for one, and for several.
-PANEL: dict[str, Any] = {
+PANEL: dict[str, object] = {
     "panel": "How a step works",
     "hint": "Press a piece of any picture: the step that drew it is told here.",
     "back": "Back",
@@ -212,7 +212,7 @@ PANEL: dict[str, Any] = {
 }
 
 # The texts of the page's other scripts, which fill in {names}.
-WEB: dict[str, Any] = {
+WEB: dict[str, object] = {
     "stage": "The race",
     # The headline: before its number, and after it.
     "headlines": {
@@ -287,7 +287,7 @@ def times(speedup: float) -> str:
     return f"{speedup:.2f}\u00d7"
 
 
-def changed_of(entry: dict[str, Any]) -> int:
+def changed_of(entry: Entry) -> int:
     """Count the tokens that a method of a record changed."""
     return entry["events"]["kinds"].count("r")
 
@@ -296,7 +296,7 @@ def stopped_at(committed: int, total: int) -> str:
     return f"stopped at {committed} of {total}" if committed else "stopped before the start"
 
 
-def of_run(sentence: str, record: dict[str, Any]) -> str:
+def of_run(sentence: str, record: Record) -> str:
     """Fill a record's facts into one of SOURCES, or into SHEET_FACTS."""
     return sentence.format(
         model=record["model"]["id"],
@@ -307,13 +307,13 @@ def of_run(sentence: str, record: dict[str, Any]) -> str:
     )
 
 
-def to_visitor(message: str) -> str:
-    """Turn a refusal of the API, which begins with a parameter, into a sentence for a visitor."""
-    name, _, rest = message.partition(" ")
-    first = "The prompt" if name == "prompt" else name[:1].upper() + name[1:]
-    if name in KNOBS:
-        first = KNOBS[name].label
-    return f"{first} {rest}" + ("" if rest.endswith((".", "!", "?")) else ".")
+def to_visitor(error: ValueError) -> str:
+    """Return a refusal as a sentence for a visitor, who knows a parameter by its label."""
+    told = str(error)
+    if isinstance(error, NotAllowed):
+        label = KNOBS[error.name].label if error.name in KNOBS else error.name
+        told = f"{'the prompt' if label == 'prompt' else label} {error.rest}"
+    return told[:1].upper() + told[1:] + ("" if told.endswith((".", "!", "?")) else ".")
 
 
 def without_drafter(reason: str) -> str:
@@ -381,7 +381,7 @@ def other_tokens(label: str, tokens: list[int], expected: list[int]) -> str:
     return f"{label}: other pieces, from piece {first + 1} on."
 
 
-def sheet_lines(entry: dict[str, Any]) -> list[str]:
+def sheet_lines(entry: Entry) -> list[str]:
     """Return the numbers below a picture of the sheet."""
     # the font has no multiplication sign
     gain = f", {entry['speedup']:.2f}x" if "speedup" in entry else ""
