@@ -34,8 +34,7 @@ def made_run(method: str, seconds: float, steps: int) -> dict[str, Any]:
     run = {f"{name}_seconds": spent for name, spent in parts.items()}
     run |= {"method": method, "steps": steps, "nodes": 4, "tree": "made up", "changed": 0.25}
     run |= {"mean_accepted_length": (TOKENS - 1) / steps, "tokens_per_second": TOKENS / seconds}
-    drafted = {"acceptance_histogram": [1], "num_draft_tokens": 0}
-    return run | {"speculative_decoding": drafted, "peak_bytes": None}
+    return run | {"peak_bytes": None}
 
 
 def test_gains_are_ratios_within_a_round() -> None:
