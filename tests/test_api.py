@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import runpy
-import shutil
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -344,41 +343,6 @@ def test_example_client(
     out = capsys.readouterr().out
     assert out.splitlines()[0] == "Model: tiny"
     assert "eagle2" in out and "zebra" in out
-
-
-def check_for(*programs: str) -> None:
-    """Skip the test where a program is missing, or Node is older than `fetch`."""
-    for program in programs:
-        has_fetch = ("-e", "process.exit(typeof fetch === 'function' ? 0 : 1)")
-        if shutil.which(program) is None or (
-            program == "node" and ran(program, *has_fetch).returncode
-        ):
-            pytest.skip(f"{program} is not installed, or too old")
-
-
-def test_curl_example(server: str, tmp_path: Path) -> None:
-    check_for("curl", "bash")
-    command = ["bash", EXAMPLES / "api_curl.sh", server]
-    done = ran(*command, 'a "red" lantern \\', "eagle2", "3", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    _, numbers = json.loads(done.stdout)
-    assert (numbers["method"], numbers["seed"]) == ("eagle2", 3)
-    with Image.open(tmp_path / "picture.png") as picture:
-        assert (picture.info["prompt"], picture.info["seed"]) == ('a "red" lantern \\', "3")
-    bad = ran(*command, "a lantern", "medusa", cwd=tmp_path)
-    assert bad.returncode != 0 and "method must be one of vanilla" in bad.stderr
-
-
-def test_javascript_example(server: str) -> None:
-    check_for("node")
-    command = ["node", EXAMPLES / "api_client.mjs", server, PROMPT]
-    done = ran(*command, "vanilla,eagle1", "3")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["model", "vanilla", "eagle1"]
-    assert "tiny" in lines[0] and "1.00x" in lines[1] and ".png" in lines[1]
-    bad = ran(*command, "medusa")
-    assert bad.returncode != 0 and "method must be one of vanilla" in bad.stderr
 
 
 @pytest.mark.slow
