@@ -53,7 +53,7 @@ def server(no_proxy: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100)
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "LANTERN_REVISIONS"):
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     with hub_server(FILES) as server:
         move(monkeypatch, server.url)
@@ -130,22 +130,12 @@ def test_the_end_of_the_program_deletes_its_own_part_files(server: Server, tmp_p
     thread.join()
 
 
-def test_a_revision_can_be_pinned(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LANTERN_REVISIONS", "owner/many=abc, owner/one=v2")
-    assert hub.download(ONE).facts["revision"] == "v2"
-    assert any("/revision/v2" in asked for asked, _ in server.asked)
-    monkeypatch.setenv("LANTERN_REVISIONS", "v2")
-    says = r'LANTERN_REVISIONS must be "repository=revision", .*got \'v2\''
-    with pytest.raises(ValueError, match=says):
-        hub.download(ONE)
-
-
 # -- what a failure is said to be
 
 NETWORK = "check the network, the proxy and HF_ENDPOINT, .* login"
 TOKEN = "renew the token in HF_TOKEN or unset it, and check the proxy"
 PRIVATE = "if it is private, set HF_TOKEN to a token of an account with access"
-REVISION = "correct the revision in LANTERN_REVISIONS"
+FOLDER = "give a folder that holds the files"
 # An answer of the Hub, or of what stands before it -> words of the sentence.
 ANSWERS = {
     "rate limit": (Answer(429, {"Retry-After": "0"}), "wait some minutes, or set HF_TOKEN"),
@@ -153,7 +143,7 @@ ANSWERS = {
     "invalid token": (Answer(401, {SAID: "Invalid credentials"}), f"Invalid credentials.*{TOKEN}"),
     "gated": (Answer(403, {"X-Error-Code": "GatedRepo"}), "ask for access on the repository's"),
     "unknown": (Answer(404, {"X-Error-Code": "RepoNotFound"}), PRIVATE),
-    "no revision": (Answer(404, {"X-Error-Code": "RevisionNotFound"}), REVISION),
+    "no revision": (Answer(404, {"X-Error-Code": "RevisionNotFound"}), FOLDER),
     "login page": (
         Answer(200, {"Content-Type": "text/html", "ETag": '"x"'}, "<html>Welcome to our hotel"),
         NETWORK,
@@ -172,7 +162,7 @@ def test_an_answer_is_told_by_its_cause(
     monkeypatch.setenv("HF_TOKEN", "hf_0123")
     for source in (ONE, MANY):
         said = failure(source)
-        assert said.startswith(f"{source.weights} of {source.repo}, revision main, could not be")
+        assert said.startswith(f"{source.weights} of {source.repo} could not be")
         assert re.search(says, said), said
         assert "hf_0123" not in said and said.isprintable() and len(said) < 700
 
@@ -209,7 +199,7 @@ def test_a_full_disk_and_a_full_quota(number: int) -> None:
     behind = RuntimeError("it failed")
     behind.__cause__ = error
     for one in (error, behind):
-        assert "is full: set HF_HOME to a larger one" in why_failed(one, ONE, "main")
+        assert "is full: set HF_HOME to a larger one" in why_failed(one, ONE)
 
 
 # -- Ctrl-C
