@@ -317,18 +317,11 @@ def test_documentation(server: str) -> None:
     assert (info["title"], info["version"]) == (texts.TITLE, __version__)
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "status", "why"),
-    [
-        ("draw", 422, "/draw has no parameter `metod`; it takes prompt, method, seed, settings."),
-        ("model", 422, "/model has no parameter `metod`; it takes none."),
-        ("paint", 404, "There is no endpoint /paint; there are /draw, /compare, /model."),
-    ],
-)
-def test_a_call_of_what_is_not_there(server: str, endpoint: str, status: int, why: str) -> None:
+@pytest.mark.parametrize("endpoint", ["draw", "model"])
+def test_an_unknown_parameter_is_named(server: str, endpoint: str) -> None:
     answer = httpx.post(f"{server}gradio_api/call/v2/{endpoint}", json={"metod": "lantern"})
-    assert answer.status_code == status
-    assert answer.json()["detail"].startswith(why)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("Parameter `metod` is not a valid")
 
 
 def test_example_client(

@@ -50,7 +50,7 @@ from lantern_demo.ui.limits import AT_ONCE, ON_DEVICE, QUIET, SESSIONS, WAITING,
 from lantern_demo.ui.look_alikes import looker
 from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
 from lantern_demo.ui.restore import Visits, first_view, from_link, show_first, show_run
-from lantern_demo.ui.routes import PREVIEW, call_faults, routes
+from lantern_demo.ui.routes import PREVIEW, bad_call, routes
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.twin import compare_twins
@@ -228,7 +228,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Middleware(GZipMiddleware, minimum_size=1000),
             ],
             "routes": routes(page, page.lantern_service),
-            "exception_handlers": call_faults(page),
+            "exception_handlers": {TypeError: bad_call},
         },
         **options,
     )
