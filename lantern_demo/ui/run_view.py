@@ -128,7 +128,6 @@ def results_view(
         "run": run,
         "prompt": record["prompt"],
         "model": record["model"]["id"],
-        "settings": record["settings"],
         "grid": isqrt(len(lanes[0]["tokens"])),
         "source": {"kind": "live" if source == "kept" else source},
         "lanes": lanes,

@@ -201,9 +201,6 @@ PANEL: dict[str, Any] = {
     },
     "guessed": "a guess, token {token}",
     "own": "the model drew it itself.",
-    "alike": "look-alike",
-    "likesBest": "likeliest: p {p}",
-    "likesNext": "second: p {p}",
     "piece": "Piece {place}:",
     "patch": "Token {token} as piece {place}",
 }
