@@ -38,7 +38,6 @@ from lantern_demo.ui.components import (
 )
 from lantern_demo.ui.form import Form, Numbers, add_numbers, add_settings, add_strip, choose
 from lantern_demo.ui.gradio_patches import (
-    answer_language_models,
     calm_queue,
     close_what_is_left,
     drop_lost_messages,
@@ -174,7 +173,6 @@ def build(
     close_what_is_left()
     wait_for_first_page()
     preview_links(texts.TITLE, texts.PREVIEW, PREVIEW)
-    answer_language_models()
     page.lantern_service = service
     return page
 
