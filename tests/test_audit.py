@@ -183,6 +183,12 @@ def test_with_shared_noise_they_draw_vanillas_sequences() -> None:
         assert audit.faults([row]) == []
 
 
+@pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].lossless])
+def test_whole_runs_of_lossless_methods_follow_the_target(method: str) -> None:
+    for cell in cells_of([method], ["top-p"]):
+        assert run_cell(cell, 200).exact, cell
+
+
 def test_a_residual_that_returns_the_distribution_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Rule, "reject", lambda self, p, *_: p)
     row = run_cell(Cell("eagle1", "independent", "top-p"), 300)

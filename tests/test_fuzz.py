@@ -204,14 +204,11 @@ def test_links(parameters: dict[str, str]) -> None:
         st.dictionaries(st.sampled_from(list(step())), JSON, max_size=6).map(
             lambda changes: step(**changes)
         ),
-        st.dictionaries(st.sampled_from(list(Settings().as_dict())), JSON, max_size=4).map(
-            lambda given: step(settings=given)
-        ),
     )
 )
 def test_whatever_step_is_sent_is_answered(tiny_service: Service, asked: Any) -> None:
     found = looker(tiny_service)(asked)
-    assert set(found) in ({"error"}, {"picture", "tree", "liked"})
+    assert set(found) in ({"error"}, {"picture", "tree"})
 
 
 # -- the server

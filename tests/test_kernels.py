@@ -482,7 +482,7 @@ Prints = Callable[..., str]
 def forks(**variables: str) -> Iterator[Prints]:
     """Give what runs programs of this project under some variables."""
     here = Path(__file__).parent
-    paths = {"PYTHONPATH": os.pathsep.join(map(str, (here, here.parent)))}
+    paths = {"PYTHONPATH": os.pathsep.join(map(str, (here / "helpers", here, here.parent)))}
     with subprocess.Popen(
         [sys.executable, "-c", FORKS],
         stdin=subprocess.PIPE,

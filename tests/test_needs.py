@@ -202,7 +202,7 @@ def test_check_of_the_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out = _check(capsys, "llamagen-t2i-512")
-    assert "target: model.safetensors of jadohu/LlamaGen-T2I-2, revision main; to download" in out
+    assert "target: model.safetensors of jadohu/LlamaGen-T2I-2; to download" in out
     assert "To download: about 13.9 GiB." in out and "estimates" in out
     assert out.count("to download") == 4 and "drafter: no drafter" not in out
     file = tmp_path / "model.safetensors"

@@ -79,7 +79,6 @@ class Entry(TypedDict):
     token_ids: list[int]
     image_sha256: str  # the `image_hash` of the picture
     events: Events
-    speculative_decoding: dict[str, Any]
     speedup: NotRequired[float]  # where vanilla ran
 
 

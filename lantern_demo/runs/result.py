@@ -16,7 +16,6 @@ from PIL import Image
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.results import Judged
-from lantern_demo.runs.metrics import of_steps
 from lantern_demo.runs.record import Entry, Events, Noise, Record, Schedule, Task
 from lantern_demo.version import __version__
 
@@ -152,7 +151,6 @@ def entry_of(result: Result) -> Entry:
         "token_ids": result.tokens,
         "image_sha256": image_hash(result.image),
         "events": events_of(result.history),
-        "speculative_decoding": of_steps(result.history),
     }
 
 

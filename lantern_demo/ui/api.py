@@ -26,7 +26,7 @@ from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import KNOBS, MOST_REPEATS, ON_THE_FORM, repeats_of
 from lantern_demo.settings.settings import Settings, by_name
 from lantern_demo.ui import texts
-from lantern_demo.ui.files import saved, write_picture, write_sheet
+from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.gradio_patches import unread
 from lantern_demo.ui.limits import ON_DEVICE
@@ -127,16 +127,14 @@ def _compare(page: gr.Blocks, service: Service) -> Callable[..., Any]:
                 marked default there.
             seed: {seed}
             settings: Other settings by name; those left out keep the model's preset: {others}.
-            details: Whether the record has every token and step. By default it has, but not for a
-                language model that calls by MCP.
+            details: Whether the record has every token and step; by default it has.
             repeats: How often the same race runs, 1 to {most}; by default once, and less often
                 where the server's time for a call is over. Pictures and record are the first
                 race's, and the record's `repeats` has the seconds of all races and the lowest,
                 median and highest speedup of each method.
 
         Returns:
-            pictures: PNG files by method id. A language model that calls by MCP gets one picture
-                of all.
+            pictures: PNG files by method id.
             record: The run record: prompt, completed (the prompt that was drawn where it is
                 another, else null), settings, device, and a warning where the picture does not show
                 all of the prompt (else null). Each method has its stats, token ids and, where vanilla
@@ -144,15 +142,11 @@ def _compare(page: gr.Blocks, service: Service) -> Callable[..., Any]:
         """
         if not (details is None or isinstance(details, bool)):
             raise gr.Error("details must be true or false", print_exception=False)
-        # A language model should not read thousands of numbers.
-        by_mcp = caller is not None and caller.headers.get("x-gradio-user") == "mcp"
-        whole = not by_mcp if details is None else details
-        left = _left(page, caller)
-        found = answers(service, prompt, methods, seed, settings, repeats, by_mcp, left)
+        found = answers(service, prompt, methods, seed, settings, repeats, _left(page, caller))
         # else Python 3.12 leaves the run open, and the device occupied, when a client has left
         with closing(found):
             for pictures, record in found:
-                yield pictures, dict(record) if whole else _brief(record)
+                yield pictures, _brief(record) if details is False else dict(record)
 
     return _documented(compare, service, most=str(most_repeats()))
 
@@ -238,10 +232,9 @@ def answers(
     seed: object = None,
     settings: object = None,
     repeats: object = None,
-    sheet: bool = False,
     left: Callable[[int], bool] = lambda _: False,
 ) -> Generator[tuple[dict, Record | Progress], None, None]:
-    """Yield the answers of a comparison. `sheet`: one picture of all methods instead of theirs.
+    """Yield the answers of a comparison.
 
     `left` is asked whether nobody has read the answers so far; a run that nobody listens to ends
     after UNHEARD_SECONDS. Raise gr.Error with a sentence for the caller.
@@ -279,7 +272,7 @@ def answers(
             if not seconds[0]:  # no method works, nor would it again
                 break
         with TemporaryDirectory(prefix="lantern-demo-") as folder:
-            pictures, record = _whole(first, Path(folder), sheet)
+            pictures, record = _whole(first, Path(folder))
             if races > 1:
                 record["repeats"] = summary_of(seconds)
             yield pictures, record
@@ -299,7 +292,7 @@ def _seconds(found: dict[str, Result | MethodFailed]) -> dict[str, float]:
 
 
 def _whole(
-    found: dict[str, Result | MethodFailed], folder: Path, sheet: bool
+    found: dict[str, Result | MethodFailed], folder: Path
 ) -> tuple[dict[str, object], Record]:
     """Return pictures and record of a race. Pictures are written into `folder`."""
     failed = {name: one.message for name, one in found.items() if isinstance(one, MethodFailed)}
@@ -308,11 +301,7 @@ def _whole(
         why = "; ".join(f"{method} failed: {told}" for method, told in failed.items())
         raise gr.Error(why, print_exception=False)
     record = record_of(done.values())
-    if sheet:
-        images = {name: one.image for name, one in done.items()}
-        files = {"all": saved(write_sheet, folder, record, images)}
-    else:
-        files = {name: saved(write_picture, folder, done[name]) for name in record["order"]}
+    files = {name: saved(write_picture, folder, done[name]) for name in record["order"]}
     unsaved = {
         name: texts.NOT_SAVED.format(method=name) for name, path in files.items() if not path
     }
@@ -325,4 +314,4 @@ def _whole(
         for name, path in files.items()
         if path
     }
-    return sent.get("all", {}) if sheet else sent, record
+    return sent, record

@@ -124,7 +124,6 @@ def results_view(
         "run": run,
         "prompt": record["prompt"],
         "model": record["model"]["id"],
-        "settings": record["settings"],
         "grid": isqrt(record["methods"][record["order"][0]]["tokens"]),
         "source": {"kind": "live" if source == "kept" else source},
         "lanes": lanes,

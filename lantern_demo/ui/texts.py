@@ -162,9 +162,6 @@ MOST_WORDS = 8  # unknown words that are named
 RESET_TO = "All of these are again as {title} has them."
 TOO_LARGE = "The request is too large; at most {megabytes} MB are read."
 UNHEARD = "the call was stopped: nobody has opened its stream of answers"
-NO_ENDPOINT = "There is no endpoint {path}; there are {endpoints}."
-NO_PARAMETER = "{path} has no parameter {unknown}; it takes {allowed}."
-NO_PARAMETERS = "none"
 NOT_SAVED = "the picture of {method} could not be saved: the disk is full; free some space"
 REFUSED_LINK = "The link has a value that is not allowed: {why}"
 SHEET_FACTS = "seed {seed}  \u00b7  {model}  \u00b7  {device}  \u00b7  {date}"
@@ -204,9 +201,6 @@ PANEL: dict[str, object] = {
     },
     "guessed": "a guess, token {token}",
     "own": "the model drew it itself.",
-    "alike": "look-alike",
-    "likesBest": "likeliest: p {p}",
-    "likesNext": "second: p {p}",
     "piece": "Piece {place}:",
     "patch": "Token {token} as piece {place}",
 }

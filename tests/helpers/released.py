@@ -34,7 +34,7 @@ from lantern_demo.models.registry import (
 from lantern_demo.models.tensors import load_weights
 from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer, neighbour_table
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 # The files of each kind of case.
 _CASES = {
