@@ -30,11 +30,12 @@ from torch import Tensor
 
 from examples.quality import tvd
 from examples.quality.tvd import fixed_shift, picture_tvd, sampled_shift
-from lantern_demo.decoding import accept, drafting
+from lantern_demo.decoding import accept
 from lantern_demo.decoding.accept import Children
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.ops import Ops
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
 
@@ -179,7 +180,7 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first draw of a row follows its distribution, and those behind it are simply the next
     tokens.
     """
-    real, told = drafting.draw_in_turn, tvd.realised
+    real, told = Ops.draw_in_turn, tvd.realised
 
     def drawn(q: Tensor, u: Tensor) -> Tensor:
         return (real(q, u)[:, :1] + torch.arange(u.shape[1])) % q.shape[1]
@@ -192,7 +193,7 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> None:
             else told(q, history)
         )
 
-    monkeypatch.setattr(drafting, "draw_in_turn", drawn)
+    monkeypatch.setattr(Ops, "draw_in_turn", staticmethod(drawn))
     monkeypatch.setattr(tvd, "realised", probs)
 
 

@@ -9,9 +9,10 @@ import httpx
 import pytest
 import torch
 from PIL import Image
+from runs import Kernels
 
-from lantern_demo.decoding import switch
 from lantern_demo.decoding.loop import device_work
+from lantern_demo.decoding.ops import KernelError
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import look_alikes, texts
 from lantern_demo.ui.look_alikes import AROUND, CELLS, LIKED, looker
@@ -103,22 +104,23 @@ def test_after_an_error_of_a_kernel_modules_look(
     """On the pipeline's own device, which need not be the current one."""
     asked = step(cells=[50], tokens=[7] * TOKENS)  # a picture that no other look has kept
     real, broken, devices = look_alikes.own_logits, [True], list[Any]()
+    ops, pipe = Kernels(), tiny_service.wait()
 
     def logits(*given: Any) -> Any:
         if broken:
-            raise switch.KernelError(f"no kernel {broken.pop()}")
+            raise KernelError(f"no kernel {broken.pop()}")
         return real(*given)
 
     def work(device: torch.device) -> Any:
         devices.append(device)
         return device_work(device)
 
-    monkeypatch.setattr(switch, "reason", "")
+    monkeypatch.setattr(pipe, "ops", ops)
     monkeypatch.setattr(look_alikes, "own_logits", logits)
     monkeypatch.setattr(look_alikes, "device_work", work)
     assert len(look(asked)["liked"][0]) == LIKED
-    assert switch.reason == "without kernels: no kernel True"
-    assert devices == [tiny_service.wait().device]
+    assert ops.reason == "without kernels: no kernel True"
+    assert devices == [pipe.device]
 
 
 def test_a_picture_is_sent(look: Look) -> None:

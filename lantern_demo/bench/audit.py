@@ -47,15 +47,15 @@ from lantern_demo.bench.toy import (
     index_of,
     neighbours,
 )
-from lantern_demo.decoding import switch
 from lantern_demo.decoding.config import NOISE, Config
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.ops import PYTORCH, Ops
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
+from lantern_demo.kernels import switch
 from lantern_demo.models.device import pick_device
-from lantern_demo.models.prepare import use_kernels
 from lantern_demo.settings.settings import Settings, choice_of
 
 CPU = torch.device("cpu")
@@ -200,9 +200,10 @@ def player(cell: Cell, device: torch.device) -> Callable[[int], Decoded]:
     tables = _tables(cell.case)
     target = ToyTarget(tables, device)
     drafter = ToyDrafter(tables, device)
-    use_kernels(VOCAB, device)
     clock, runners = Clock(device), Runners()
-    common = config_of(METHODS[cell.method], cell.noise, CASES[cell.case].sampling, device)
+    sampling = CASES[cell.case].sampling
+    ops = switch.ops_of(device, VOCAB)
+    common = config_of(METHODS[cell.method], cell.noise, sampling, device, ops)
 
     def play(seed: int) -> Decoded:
         config = replace(common, seed=seed)
@@ -243,7 +244,7 @@ def run_cell(cell: Cell, runs: int | None = None, device: torch.device = CPU) ->
         }
     found["accepted"] = round(runs * (LENGTH - 1) / passes, 4)
     found["seconds"] = round(perf_counter() - began, 2)
-    found["engine"] = decoded.runner_reason  # an error stays until the process ends
+    found["engine"] = decoded.runner_reason  # an error stays
     return Row(*cell, METHODS[cell.method].lossless, runs, sees(cell, runs), **found)
 
 
@@ -267,11 +268,17 @@ def run_cells(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def config_of(method: Method, noise: str, sampling: Sampling, device: torch.device = CPU) -> Config:
+def config_of(
+    method: Method,
+    noise: str,
+    sampling: Sampling,
+    device: torch.device = CPU,
+    ops: Ops = PYTORCH,
+) -> Config:
     """Return the configuration of a method's runs."""
     tree = choice_of(method.drafts, SMALL).policy
     rule, near = SMALL.rule(method), neighbours().to(device)
-    return Config(method, LENGTH, sampling, rule, tree, near, device=device, noise=noise)
+    return Config(method, LENGTH, sampling, rule, tree, near, device=device, noise=noise, ops=ops)
 
 
 def cells_of(methods: Sequence[str], cases: Sequence[str]) -> list[Cell]:

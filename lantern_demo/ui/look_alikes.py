@@ -7,7 +7,7 @@ are decoded when a visitor looks at the step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from threading import Lock
 from typing import Any, NamedTuple, TypeGuard
 
@@ -17,8 +17,8 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.evidence import own_logits
 from lantern_demo.decoding.loop import device_work
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.ops import KernelError
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-from lantern_demo.decoding.switch import tried
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
@@ -110,7 +110,12 @@ def _decoded(step: Looked, likeliest: Callable[..., Any]) -> dict[str, Any]:
     if step.cells:
         sampling = step.settings.sampling()
         with pipe.threads.used(), device_work(pipe.device):
-            by_cell = tried(partial(likeliest, pipe, step.prompt, sampling, tuple(step.tokens)))
+            given = pipe, step.prompt, sampling, tuple(step.tokens)
+            try:
+                by_cell = likeliest(*given)
+            except KernelError as error:
+                pipe.ops.refuse(error)
+                by_cell = likeliest(*given)
         liked = [by_cell[cell] for cell in step.cells]
     inside = [node for node in step.tree if node.cell < places]
     wanted = [
