@@ -51,7 +51,6 @@ from lantern_demo.decoding.config import NOISE, Config
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.decoding.ops import PYTORCH, Ops
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.kernels import switch
@@ -201,9 +200,8 @@ def player(cell: Cell, device: torch.device) -> Callable[[int], Decoded]:
     target = ToyTarget(tables, device)
     drafter = ToyDrafter(tables, device)
     clock, runners = Clock(device), Runners()
-    sampling = CASES[cell.case].sampling
-    ops = switch.ops_of(device, VOCAB)
-    common = config_of(METHODS[cell.method], cell.noise, sampling, device, ops)
+    own = config_of(METHODS[cell.method], cell.noise, CASES[cell.case].sampling, device)
+    common = replace(own, ops=switch.ops_of(device, VOCAB))
 
     def play(seed: int) -> Decoded:
         config = replace(common, seed=seed)
@@ -244,7 +242,7 @@ def run_cell(cell: Cell, runs: int | None = None, device: torch.device = CPU) ->
         }
     found["accepted"] = round(runs * (LENGTH - 1) / passes, 4)
     found["seconds"] = round(perf_counter() - began, 2)
-    found["engine"] = decoded.runner_reason  # an error stays
+    found["engine"] = decoded.runner_reason
     return Row(*cell, METHODS[cell.method].lossless, runs, sees(cell, runs), **found)
 
 
@@ -268,17 +266,11 @@ def run_cells(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def config_of(
-    method: Method,
-    noise: str,
-    sampling: Sampling,
-    device: torch.device = CPU,
-    ops: Ops = PYTORCH,
-) -> Config:
+def config_of(method: Method, noise: str, sampling: Sampling, device: torch.device = CPU) -> Config:
     """Return the configuration of a method's runs."""
     tree = choice_of(method.drafts, SMALL).policy
     rule, near = SMALL.rule(method), neighbours().to(device)
-    return Config(method, LENGTH, sampling, rule, tree, near, device=device, noise=noise, ops=ops)
+    return Config(method, LENGTH, sampling, rule, tree, near, device=device, noise=noise)
 
 
 def cells_of(methods: Sequence[str], cases: Sequence[str]) -> list[Cell]:
