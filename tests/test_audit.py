@@ -9,6 +9,7 @@ import math
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -31,6 +32,7 @@ from lantern_demo.bench.toy import (
     joint,
 )
 from lantern_demo.decoding import graphs, loop
+from lantern_demo.decoding.accept import Verdict
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.loop import parts_of
@@ -194,16 +196,16 @@ def test_a_residual_that_returns_the_distribution_is_found(monkeypatch: pytest.M
 
 
 class Careless(Ops):
-    """The drafts behind a node's first one are the next tokens."""
+    """After a refusal the token is drawn from the whole distribution."""
 
-    def draw_in_turn(self, q: Tensor, u: Tensor) -> Tensor:
-        return (super().draw_in_turn(q, u)[:, :1] + torch.arange(u.shape[1])) % VOCAB
+    def decide(self, rule: Rule, p: Tensor, *given: Any) -> Verdict:
+        return super().decide(rule, p, *given)._replace(residual=p)
 
 
 def test_operations_of_another_law_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as kernels': runs have those of the switch."""
     monkeypatch.setattr(switch, "ops_of", lambda device, vocabulary: Careless())
-    assert run_cell(Cell("eagle1", "independent", "cold"), 300).stretch_p < 1e-6
+    assert run_cell(Cell("eagle1", "independent", "top-p"), 300).stretch_p < 1e-6
 
 
 class WrongMask(ToyTarget):
