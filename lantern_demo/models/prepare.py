@@ -12,5 +12,6 @@ def for_accelerator(target: Decoder, drafter: Decoder | None = None) -> Ops:
     networks = [target] if drafter is None else [target, drafter]
     for network in networks:
         network.join()
-    known = [network for network in networks if network.attention is Attention]  # to kernels
+    # kernels normalise no queries and keys
+    known = [one for one in networks if one.attention.normed is Attention.normed]
     return ops_of(target.rope.device, target.config.vocab, known)
