@@ -17,8 +17,8 @@ from examples.quality import run as quality
 from lantern_demo.bench import speed
 from lantern_demo.bench.__main__ import main
 from lantern_demo.bench.summary import FEWEST, interval, markdown, summarise
-from lantern_demo.decoding import switch
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.kernels import switch
 from lantern_demo.models.registry import REGISTRY
 
 TOKENS = 16

@@ -47,15 +47,14 @@ from lantern_demo.bench.toy import (
     index_of,
     neighbours,
 )
-from lantern_demo.decoding import switch
 from lantern_demo.decoding.config import NOISE, Config
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
+from lantern_demo.kernels import switch
 from lantern_demo.models.device import pick_device
-from lantern_demo.models.prepare import use_kernels
 from lantern_demo.settings.settings import Settings, planned
 
 CPU = torch.device("cpu")
@@ -200,9 +199,9 @@ def player(cell: Cell, device: torch.device) -> Callable[[int], Decoded]:
     tables = _tables(cell.case)
     target = ToyTarget(tables, device)
     drafter = ToyDrafter(tables, device)
-    use_kernels(VOCAB, device)
     clock, runners = Clock(device), Runners()
-    common = config_of(METHODS[cell.method], cell.noise, CASES[cell.case].sampling, device)
+    own = config_of(METHODS[cell.method], cell.noise, CASES[cell.case].sampling, device)
+    common = replace(own, ops=switch.ops_of(device, VOCAB))
 
     def play(seed: int) -> Decoded:
         config = replace(common, seed=seed)
@@ -243,7 +242,7 @@ def run_cell(cell: Cell, runs: int | None = None, device: torch.device = CPU) ->
         }
     found["accepted"] = round(runs * (LENGTH - 1) / passes, 4)
     found["seconds"] = round(perf_counter() - began, 2)
-    found["engine"] = decoded.runner_reason  # an error stays until the process ends
+    found["engine"] = decoded.runner_reason
     return Row(*cell, METHODS[cell.method].lossless, runs, sees(cell, runs), **found)
 
 

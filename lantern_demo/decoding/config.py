@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .drafting import DraftConfig
+from .ops import PYTORCH, Ops
 from .rules import Rule, columns
 from .sampling import Sampling
 
@@ -58,6 +59,7 @@ class Config:
     # tokens that a kept runner has room for, so that shorter runs share it; None: num_tokens
     room: int | None = None
     noise: str = "independent"  # or "shared", which relaxed rules ignore (see `shared`)
+    ops: Ops = PYTORCH
 
     def __post_init__(self) -> None:
         method, tree, rule = self.method, self.tree, self.rule

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from lantern_demo.decoding import interfaces
+from lantern_demo.decoding.ops import PYTORCH, Ops
 from lantern_demo.models import anole, llamagen
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.cpu import KINDS, exact_kind
@@ -146,10 +147,12 @@ def prompt_reader(published: Published, located: Located, device: torch.device) 
 
 @dataclass(frozen=True)
 class Runners:
-    """The networks that decode a model, its own or the fused ones of the bundled model."""
+    """The networks that decode a model, its own or the fused ones of the bundled model, and the
+    operations of its runs."""
 
     target: interfaces.Target
     drafter: interfaces.Drafter | None
+    ops: Ops = PYTORCH
     products: str = ""  # how they compute matmuls, in words; empty where PyTorch decides
 
 
@@ -177,10 +180,8 @@ def runners(networks: Networks, device: torch.device, dtype: str) -> Runners:
 
 def joined_runners(networks: Networks) -> Runners:
     """Return the runners for an accelerator: the networks, matmuls of the same input joined."""
-    for_accelerator(networks.target)
-    if networks.drafter is not None:
-        for_accelerator(networks.drafter)
-    return Runners(networks.target, networks.drafter)
+    ops = for_accelerator(networks.target, networks.drafter)
+    return Runners(networks.target, networks.drafter, ops)
 
 
 @torch.inference_mode()
@@ -188,4 +189,5 @@ def lean_runners(networks: Networks, kind: str, drafter_kind: str) -> Runners:
     """Return the fused runners of a model folder on a CPU, with a kind of matmul each."""
     target = llamagen.LeanTarget(networks.target, kind)
     products = "; the drafter: ".join(dict.fromkeys((KINDS[kind], KINDS[drafter_kind])))
-    return Runners(target, llamagen.LeanDrafter(networks.drafter, drafter_kind), products)
+    drafter = llamagen.LeanDrafter(networks.drafter, drafter_kind)
+    return Runners(target, drafter, products=products)

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import torch
-
-from lantern_demo.decoding import sampling, switch
-from lantern_demo.decoding.loop import device_work
-from lantern_demo.models.llama import Decoder
+from lantern_demo.decoding.ops import Ops
+from lantern_demo.kernels.switch import ops_of
+from lantern_demo.models.llama import Attention, Decoder
 
 
-def for_accelerator(network: Decoder) -> None:
-    """Prepare a network for an accelerator: join its matmuls, and use kernels if they are on."""
-    network.join()
-    use_kernels(network.config.vocab, network.rope.device, network)
-
-
-def use_kernels(vocabulary: int, device: torch.device, network: Decoder | None = None) -> None:
-    """Let Triton kernels select from rows of a vocabulary, and run a prepared network, if they are
-    on and pass their trial on the device."""
-    if not switch.on(device):
-        return
-    try:
-        from lantern_demo.models import trial  # it needs Triton
-
-        with device_work(device):
-            if network is not None:
-                network.fused = trial.layers_of(network)
-            sampling.kernels = trial.selections(vocabulary, device)
-    except Exception as error:  # of a broken installation, or of the trial
-        switch.refuse(error)
+def for_accelerator(target: Decoder, drafter: Decoder | None = None) -> Ops:
+    """Join the matmuls of a model's networks. Return the operations of its runs, see `ops_of`."""
+    networks = [target] if drafter is None else [target, drafter]
+    for network in networks:
+        network.join()
+    # kernels normalise no queries and keys
+    known = [one for one in networks if one.attention.normed is Attention.normed]
+    return ops_of(target.rope.device, target.config.vocab, known)

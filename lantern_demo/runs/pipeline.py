@@ -79,6 +79,7 @@ class Pipeline:
             runners = families.runners(networks, device, dtype)
         self.target = runners.target
         self.drafter = runners.drafter
+        self.ops = runners.ops
         self.products = runners.products or f"{dtype} products, as PyTorch chooses"
         if device.type == "cpu":
             # So the bundled model's picture takes 90 ms instead of 112, on one core of an EPYC.
@@ -399,6 +400,8 @@ class Pipeline:
         # closed at once: Python 3.12 would wait until nothing names it any more
         with closing(decode(*models, condition, config, clock, self._runners)) as steps:
             while isinstance(outcome := self._next(steps), Step):
+                if outcome.index == 0:  # also of a run that begins anew, after an error of a kernel
+                    history.clear()
                 history.append(with_evidence(outcome))  # outside the clock
                 yield history[-1]
         image, clock.seconds["image"] = self.images.timed(outcome.tokens)
@@ -464,4 +467,5 @@ class Pipeline:
             self.device,
             room=self.info.tokens,
             noise=settings.noise,
+            ops=self.ops,
         )

@@ -148,6 +148,7 @@ def step_of(
         near,
         device=META,
         noise=knobs.noise,
+        ops=runners.ops,
     )
     proposer, verifier = parts_of(config, info.published.target.vocab)
     runner = runners.drafter if chosen.needs_drafter else None

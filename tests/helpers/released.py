@@ -156,7 +156,7 @@ def same_neighbours(vectors: Tensor, wanted: Tensor) -> None:
 # -- the released code's conventions
 
 
-def lantern_probabilities(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tensor:
+def lantern_probabilities(logits: Tensor, sampling: Sampling, **_: Any) -> Tensor:
     """`probabilities` with the filters in LANTERN's order, top-p before top-k.
 
     Here and in LlamaGen top-k goes first, which makes a difference where both are on.

@@ -20,6 +20,7 @@ from lantern_demo.decoding.drafting import DraftConfig, DynamicProposer, StaticP
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.ops import PYTORCH, KernelError, Ops
 from lantern_demo.decoding.results import pack_step, unpack_step
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
@@ -111,6 +112,28 @@ def with_padded_steps(events: Iterator[Step | Decoded]) -> Iterator[Step | Decod
             yield event
 
 
+class Kernels(Ops):
+    """PyTorch's operations in the place of kernels, until they are refused. A draw fails once so
+    many are done; None: none does.
+    """
+
+    def __init__(self, draws: int | None = None) -> None:
+        super().__init__()
+        self.left = draws
+
+    def refuse(self, error: KernelError) -> None:
+        if self.reason:
+            raise error
+        self.reason = f"without kernels: {error}"
+
+    def draw(self, probs: Tensor, u: Tensor) -> Tensor:
+        if self.left is not None and not self.reason:
+            if not self.left:
+                raise KernelError("no kernel")
+            self.left -= 1
+        return super().draw(probs, u)
+
+
 class Behind:
     """A drafter's passes behind its stable one, whose last output is known."""
 
@@ -171,7 +194,8 @@ def walked(
     """
     tree, scores = draft.tree, sampled_by.probabilities(logits, sampling).log()
     shape = {"tree": SimpleNamespace(width=tree.width, nodes=tree.size)}
-    config: Any = SimpleNamespace(rule=rule, sampling=sampling, neighbours=neighbours, **shape)
+    of_run = {"rule": rule, "sampling": sampling, "neighbours": neighbours, "ops": PYTORCH}
+    config: Any = SimpleNamespace(**of_run, **shape)
     out = RejectionVerifier(config, scores.shape[1]).verify(
         draft, scores, torch.zeros(1).long(), uniforms.flatten()
     )
