@@ -270,15 +270,19 @@ def test_back_draws_the_run_before(raced: Raced) -> None:
     assert page.evaluate("history.length") == entries + 1, "or nobody could go back further"
 
 
-def test_stop_on_a_phone_leaves_what_was_drawn(tab: Page, server: str) -> None:
+def test_stop_on_a_phone_leaves_what_was_drawn(
+    tab: Page, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing moves for the beginning of a run."""
     tab.set_viewport_size({"width": 390, "height": 844})
     open_page(tab, server)
-    draw(tab)
-    tab.locator('#stage [data-phase="drawing"]').first.wait_for()
-    expect(tab.locator("#draw")).to_be_hidden()
-    expect(tab.locator("#stop")).to_be_focused()
-    tab.locator("#stop").click()
+    with held_races(monkeypatch) as go_on:
+        draw(tab)
+        tab.locator('#stage [data-phase="drawing"]').first.wait_for()
+        expect(tab.locator("#draw")).to_be_hidden()
+        expect(tab.locator("#stop")).to_be_focused()
+        tab.locator("#stop").click()
+        go_on.set()
     expect(tab.locator("#status")).to_contain_text(texts.STOPPED)
     expect(tab.locator('#stage [data-phase="stopped"] .pill').first).to_contain_text("stopped")
     expect(tab.locator(HEADLINE)).to_have_text(texts.STOPPED_RACE)

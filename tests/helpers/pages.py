@@ -82,7 +82,7 @@ def new_tab(browser: Browser) -> Iterator[Page]:
     )
     yield page
     page.close()
-    assert faults == []
+    assert not faults, faults
 
 
 def open_page(page: Page, address: str) -> None:
