@@ -23,7 +23,7 @@ from gradio_client import Client
 from space import free_port
 from tiny import program, wait_for, waiting
 
-from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Drawing, Pipeline
 from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.ui import api, limits, log, texts
 from lantern_demo.ui.frames import Frame
@@ -137,15 +137,15 @@ def test_one_run_at_a_time_whichever_endpoint_asks(url: str) -> None:
 def steps_after(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The moments at which steps were taken, as a list that grows."""
     moments: list[float] = []
-    run = Pipeline.run
+    take = Drawing.next
 
-    def noted(self: Pipeline, *arguments: Any) -> Iterator[Any]:
-        for event in run(self, *arguments):
-            moments.append(time.monotonic())
-            time.sleep(0.02)  # a run long enough to leave in the middle of
-            yield event
+    def noted(self: Drawing) -> Any:
+        event = take(self)
+        moments.append(time.monotonic())
+        time.sleep(0.02)  # a run long enough to leave in the middle of
+        return event
 
-    monkeypatch.setattr(Pipeline, "run", noted)
+    monkeypatch.setattr(Drawing, "next", noted)
     return moments
 
 
@@ -219,16 +219,16 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(
     service = Service(tiny_model, "cpu")
     methods = ["vanilla", "eagle1", "eagle2"]
     request = service.request("a lantern", methods, {"tree": "small"})
-    run, seen, clock = Pipeline.run, [], [0.0]
+    take, seen, clock = Drawing.next, [], [0.0]
 
-    def slow(self: Pipeline, *arguments: Any) -> Iterator[Any]:
-        for event in run(self, *arguments):
-            if any(isinstance(other, Result) for other in seen):
-                clock[0] = 1000.0  # as if it had been that slow
-            seen.append(event)
-            yield event
+    def slow(self: Drawing) -> Any:
+        event = take(self)
+        if any(isinstance(other, Result) for other in seen):
+            clock[0] = 1000.0  # as if it had been that slow
+        seen.append(event)
+        return event
 
-    monkeypatch.setattr(Pipeline, "run", slow)
+    monkeypatch.setattr(Drawing, "next", slow)
     monkeypatch.setattr("lantern_demo.runs.race.perf_counter", lambda: clock[0])
     found = [item for item in service.frames(request) if not isinstance(item, Frame)]
     assert {item.method for item in found} == set(methods)

@@ -192,19 +192,18 @@ class Service:
         """
         with self._turn:  # a caller that waited in the worker would block the one before
             frames, start = self._leased(request), perf_counter()
-            outcomes = dict.fromkeys(request.methods, "stopped")  # for the log
+            ended: dict[str, Result | MethodFailed] = {}
             try:
                 while (item := self._compute(next, frames, None)) is not None:
+                    if not isinstance(item, Frame):
+                        ended[item.method] = item
                     if isinstance(item, Result):
                         self._seconds = max(self._seconds, sum(item.seconds.values()))
-                        outcomes[item.method] = f"{item.decode_seconds:.2f} s"
-                    elif isinstance(item, MethodFailed):
-                        outcomes[item.method] = f"failed ({item.message})"
                     yield item
                 self.last_seconds = perf_counter() - start
             finally:
                 self._compute(frames.close)
-                _log(request, outcomes, perf_counter() - start)
+                _log(request, ended, perf_counter() - start)
 
     def pipe_of(self, model: object) -> Pipeline | None:
         """Return the model if it is loaded and has this id: a recording may be of another."""
@@ -276,17 +275,23 @@ class Service:
         )
 
 
-def _log(request: Request, outcomes: dict[str, str], seconds: float) -> None:
-    kinds = {outcome.split(" ")[0] for outcome in outcomes.values()}
+def _log(request: Request, ended: dict[str, Result | MethodFailed], seconds: float) -> None:
+    failed = any(isinstance(one, MethodFailed) for one in ended.values())
     _LOG.info(
         "run: model %s, seed %s, prompt %s, %s: %s; %.2f s on the device",
         request.model,
         request.seed,
         of_prompt(request.prompt),
-        "stopped" if "stopped" in kinds else "failed" if "failed" in kinds else "done",
-        ", ".join(f"{method} {outcome}" for method, outcome in outcomes.items()),
+        "stopped" if len(ended) < len(request.runs) else "failed" if failed else "done",
+        ", ".join(f"{method} {_ended(ended.get(method))}" for method in request.methods),
         seconds,
     )
+
+
+def _ended(outcome: Result | MethodFailed | None) -> str:
+    if isinstance(outcome, Result):
+        return f"{outcome.decode_seconds:.2f} s"
+    return "stopped" if outcome is None else f"failed ({outcome.message})"
 
 
 def run_seconds() -> float:
