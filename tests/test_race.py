@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,7 +39,7 @@ from lantern_demo.runs.pipeline import Drawing, Pipeline
 from lantern_demo.runs.race import SLICE_SECONDS, Rotation
 from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.ui import api, compare, files, texts
-from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle
+from lantern_demo.ui.compare import FRAMES_TOLD, begin, draw, repeat, settle
 from lantern_demo.ui.components import status_html
 from lantern_demo.ui.form import OTHERS
 from lantern_demo.ui.run_state import Shown
@@ -282,8 +283,7 @@ def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) ->
 
 
 def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:
-    for _ in pipe.prepare():
-        pass
+    pipe.prepare()
     assert [
         method for method, event in pipe.race(pipe.request(PROMPT, seed=1)) if event is None
     ] == []
@@ -420,6 +420,15 @@ def test_the_page_says_that_the_methods_did_not_race(
     told = [answer[w.status] for answer in pressed(event) if isinstance(answer.get(w.status), str)]
     assert not any("race" in state for state in told[:-1])
     assert f"one after the other, not as a race: {pipeline.CROWDED}." in told[-1]
+
+
+def test_the_place_in_the_queue_is_told(folder: Path) -> None:
+    """Whoever has the turn counts, and all who wait."""
+    service, w, _ = page_of(folder, draw)
+    pressed = partial(begin, service, lambda: 2, w, w.status, False, Shown())
+    with service.wait().turn():
+        assert pressed()[w.status] == status_html(texts.waits(3, 0.0), "busy")
+    assert pressed()[w.status] == status_html(texts.waits(2, 0.0), "busy")
 
 
 def test_what_cannot_be_repeated_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

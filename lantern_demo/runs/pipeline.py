@@ -90,7 +90,7 @@ class Pipeline:
         self._warm: dict[tuple[str, DraftConfig, bool, str], None] = {}
         self._runners = Runners()
         self._read: Read | None = None  # see `read`
-        self._turn = threading.Lock()
+        self._turn = threading.Lock()  # see `turn`
         self._at_work: int | None = None  # the thread that last advanced the current run
 
     def __repr__(self) -> str:
@@ -106,6 +106,33 @@ class Pipeline:
         with threads.used():
             name = device_name(self.device)
         return Machine(name, self.dtype, self.products, threads.count, threads.reason)
+
+    # -- the turn
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody has the turn."""
+        return self._turn.locked()
+
+    @contextmanager
+    def turn(self, wait: bool = True) -> Iterator[bool]:
+        """Have the device alone: others wait for their turn, or without `wait` get False.
+
+        Nothing else keeps two runs apart. Raises RuntimeError in a thread that would wait for
+        itself.
+        """
+        if wait and self.busy and self._at_work == threading.get_ident():
+            raise RuntimeError(
+                "a run of this pipeline is still open in this thread; "
+                "go through its events to the end, or close it"
+            )
+        mine = self._turn.acquire(blocking=wait)
+        try:
+            yield mine
+        finally:
+            if mine:
+                self._at_work = None
+                self._turn.release()
 
     # -- inputs
 
@@ -232,7 +259,7 @@ class Pipeline:
         return self._stream(self.request(prompt, [chosen], **settings))
 
     def _stream(self, request: Request) -> Iterator[Step | Result]:
-        with closing(self.race(request)) as events:
+        with self.turn(), closing(self.race(request)) as events:
             for _, event in events:
                 if isinstance(event, MethodFailed):
                     raise RuntimeError(event.message)
@@ -255,7 +282,7 @@ class Pipeline:
 
     def _races(self, request: Request, count: int) -> Generator[tuple[str, Event], None, None]:
         for _ in range(count):
-            with closing(self.race(request)) as events:
+            with self.turn(), closing(self.race(request)) as events:
                 for method, event in events:
                     if event is not None:
                         yield method, event
@@ -263,58 +290,59 @@ class Pipeline:
     def race(self, request: Request, seconds: float | None = None) -> RunEvents:
         """As `compare`, but also yield None for an event after every step of the warm-up.
 
-        So a caller may stop in between. Methods that are not done after `seconds` fail.
+        So a caller, who has the `turn`, may stop in between. Methods that are not done after
+        `seconds` fail.
         """
-        with self.turn():
-            limit = Limit(seconds)
+        self._at_work = threading.get_ident()
+        limit = Limit(seconds)
+        try:
+            read = self.read(request.prompt)
+        except Exception as error:
+            why = in_words(error, "the text encoder")
+            yield from ((name, MethodFailed(name, why)) for name in request.methods)
+            return
+        left = list[str]()
+        for name in request.methods:
             try:
-                read = self.read(request.prompt)
+                yield from self.warm_up(request.runs[name], read)
+                left.append(name)
+            # one method's fault must not take the others' results with it
             except Exception as error:
-                why = in_words(error, "the text encoder")
-                yield from ((name, MethodFailed(name, why)) for name in request.methods)
-                return
-            left = list[str]()
-            for name in request.methods:
-                try:
-                    yield from self.warm_up(request.runs[name], read)
-                    left.append(name)
-                # one method's fault must not take the others' results with it
-                except Exception as error:
-                    yield name, MethodFailed(name, in_words(error, name))
+                yield name, MethodFailed(name, in_words(error, name))
 
-            alone, why = len(left) == 1, self._why_in_turn(request, left)
-            while left:
-                schedule: Schedule = "alone" if alone else "in turn" if why else "race"
-                heat = left[:1] if why else left
-                drawings = {
-                    name: Drawing(self, request.runs[name], read, schedule, why) for name in heat
-                }
-                rotation = Rotation(heat)
-                try:
-                    while rotation.spent:
-                        name = rotation.next()
-                        event: Event
-                        try:
-                            event = drawings[name].next()
-                        except Exception as error:
-                            if schedule == "race" and out_of_memory(error):
-                                break
-                            event = MethodFailed(name, in_words(error, name))
-                        if isinstance(event, Step):
-                            rotation.spent[name] = event.seconds
-                        else:
-                            del rotation.spent[name]
-                            left.remove(name)
-                        yield name, event
-                        if isinstance(event, Step) and limit.over():
-                            yield from map(limit.failure, left)
-                            return
-                finally:
-                    for drawing in drawings.values():
-                        drawing.close()
-                if rotation.spent:  # memory did not hold all at once
-                    self.make_room()
-                    why = CROWDED
+        alone, why = len(left) == 1, self._why_in_turn(request, left)
+        while left:
+            schedule: Schedule = "alone" if alone else "in turn" if why else "race"
+            heat = left[:1] if why else left
+            drawings = {
+                name: Drawing(self, request.runs[name], read, schedule, why) for name in heat
+            }
+            rotation = Rotation(heat)
+            try:
+                while rotation.spent:
+                    name = rotation.next()
+                    event: Event
+                    try:
+                        event = drawings[name].next()
+                    except Exception as error:
+                        if schedule == "race" and out_of_memory(error):
+                            break
+                        event = MethodFailed(name, in_words(error, name))
+                    if isinstance(event, Step):
+                        rotation.spent[name] = event.seconds
+                    else:
+                        del rotation.spent[name]
+                        left.remove(name)
+                    yield name, event
+                    if isinstance(event, Step) and limit.over():
+                        yield from map(limit.failure, left)
+                        return
+            finally:
+                for drawing in drawings.values():
+                    drawing.close()
+            if rotation.spent:  # memory did not hold all at once
+                self.make_room()
+                why = CROWDED
 
     # -- parts of a race
 
@@ -329,21 +357,6 @@ class Pipeline:
                 keys.append(key_of(self.target, self.drafter, config))
         kept = self._runners.fitting(keys)
         return no_room_to_race(self.info, self.device, self.dtype, len(names), kept) or ""
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Keep other runs waiting. Raises RuntimeError in a thread that would wait for itself."""
-        if self._at_work == threading.get_ident():
-            raise RuntimeError(
-                "a run of this pipeline is still open in this thread; "
-                "go through its events to the end, or close it"
-            )
-        with self._turn:
-            try:
-                self._at_work = threading.get_ident()
-                yield
-            finally:
-                self._at_work = None
 
     def make_room(self) -> None:
         """Release all memory that no current run needs."""
@@ -393,8 +406,8 @@ class Pipeline:
         while len(self._warm) > MOST_WARM:
             del self._warm[next(iter(self._warm))]
 
-    def prepare(self) -> Generator[None, None, None]:
-        """Warm up every method before any visitor's run. Yields between steps.
+    def prepare(self) -> None:
+        """Warm up every method before any visitor's run.
 
         It depends on no request: the prompt is always the same, and the settings are the preset's.
         """
@@ -403,7 +416,7 @@ class Pipeline:
             for name in self.available_methods:
                 try:
                     for _ in self.warm_up(self.planned(METHODS[name], self.defaults), read):
-                        yield
+                        pass
                 # such as too little memory: a run with the method reports it
                 except Exception as error:
                     in_words(error, name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from threading import Lock
 from typing import Any, NamedTuple, TypeGuard
 
 from PIL import Image
@@ -29,7 +28,6 @@ NODES = 17  # at most so many of a draft tree, with the root
 CELLS = 4  # at most so many places of which the model's likeliest tokens are shown
 LIKED = 2  # of these tokens: the page shows the likeliest that is not the kept one
 AROUND = 1  # cells shown on each side: a token colours its surroundings
-PATIENCE = 5.0  # seconds that a look waits for the one before it
 # pictures whose distributions are kept: each costs a pass over the picture, of which a visitor
 # looks at many steps
 KEPT = 8
@@ -56,7 +54,6 @@ class Looked(NamedTuple):
 def looker(service: Service) -> Callable[[Any], dict[str, Any]]:
     """Make what decodes guesses on request, while nothing runs on the device."""
     liked = lru_cache(KEPT)(_likeliest)
-    one = Lock()  # one look at a time: the next one waits for it, but not for a run
 
     def look(asked: Any) -> dict[str, Any]:
         """Return the pictures of a step's guesses, or {"error": a sentence}.
@@ -64,17 +61,12 @@ def looker(service: Service) -> Callable[[Any], dict[str, Any]]:
         "later" says that the same step may be asked for again. `asked` is checked here: anybody can
         send anything.
         """
-        busy = {"error": texts.LOOK_LATER, "later": True}
         try:
             step = _checked(service, asked)
             if on_zero_gpu():
                 raise ValueError(texts.NO_LOOK_HERE)
-            if not one.acquire(timeout=PATIENCE):
-                return busy
-            try:
-                return service.at_once(_decoded, step, liked) or busy
-            finally:
-                one.release()
+            found = service.at_once(_decoded, step, liked)
+            return found or {"error": texts.LOOK_LATER, "later": True}
         except ValueError as error:
             return {"error": texts.to_visitor(error)}
 

@@ -10,7 +10,6 @@ import logging
 import math
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -78,8 +77,8 @@ class Service:
         self.last_seconds = 0.0  # that the last finished comparison kept the device
         # On a CPU every thread that computes keeps a pool of helpers. With more helpers than cores
         # OpenMP lets them sleep between operations: steps took 1.9 times as long. So one thread
-        # does all timed work, and no other long-lived thread computes.
-        self._worker, self._turn = ThreadPoolExecutor(1, "device"), threading.Lock()
+        # does all timed work, of whoever has the turn, and no other long-lived thread computes.
+        self._worker = ThreadPoolExecutor(1, "device")
         self._pipe: Future[Pipeline] = Future()
         if on_zero_gpu():
             # Until the page is launched, `spaces` emulates CUDA only in the thread that imported
@@ -99,9 +98,8 @@ class Service:
             pipe = load(model, self._device, folder=self.folder, threads=self._threads)
             self.info = pipe.info
             if not on_zero_gpu():  # a device that is only lent for runs is not there yet
-                with self._turn:
-                    self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
-                    self._worker.submit(pipe.images.palette).result()
+                self._compute(pipe.prepare)
+                self._compute(pipe.images.palette)
             # Half a million library objects stay for good. Python would scan them all once, for
             # half a second, in the middle of one of the first races.
             gc.collect()
@@ -150,8 +148,9 @@ class Service:
 
     @property
     def busy(self) -> bool:
-        """Return whether something runs on the device."""
-        return self._turn.locked()
+        """Return whether something runs on the device, from here or from Python."""
+        pipe = self.loaded
+        return pipe is not None and pipe.busy
 
     @property
     def unavailable(self) -> list[str]:
@@ -190,7 +189,7 @@ class Service:
         Closing it frees the device within a step. A comparison that lasts too long ends with
         MethodFailed for unfinished methods.
         """
-        with self._turn:  # a caller that waited in the worker would block the one before
+        with self.wait().turn():  # who waited in the worker would block the run that goes on
             frames, start = self._leased(request), perf_counter()
             ended: dict[str, Result | MethodFailed] = {}
             try:
@@ -222,12 +221,8 @@ class Service:
 
         Nothing may delay a timed run.
         """
-        if not self._turn.acquire(blocking=False):
-            return None
-        try:
-            return self._compute(call, *args)
-        finally:
-            self._turn.release()
+        with self.wait().turn(wait=False) as mine:
+            return self._compute(call, *args) if mine else None
 
     def _compute(self, call: Callable[..., Answer], *args: object) -> Answer:
         """Return the result of a call in the thread that computes, in the context of the caller.
