@@ -36,7 +36,7 @@ from tiny import served as serving
 from tiny import waiting
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Drawing
 from lantern_demo.scenes import OF_LANTERNS
 from lantern_demo.ui import form, texts
 from lantern_demo.ui import page as served
@@ -54,14 +54,14 @@ SCREENS = [(1280, 800), (390, 844)]
 @contextmanager
 def held_races(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Hold every race at its first event -> what lets it go on."""
-    run, go_on = Pipeline.run, threading.Event()
+    take, go_on = Drawing.next, threading.Event()
 
-    def held(self: Pipeline, *arguments: Any) -> Iterator[Any]:
-        for event in run(self, *arguments):
-            yield event
+    def held(self: Drawing) -> Any:
+        if self.history:
             go_on.wait(60)
+        return take(self)
 
-    monkeypatch.setattr(Pipeline, "run", held)
+    monkeypatch.setattr(Drawing, "next", held)
     try:
         yield go_on
     finally:

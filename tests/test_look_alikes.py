@@ -102,7 +102,7 @@ def test_what_is_no_step_is_refused_by_a_sentence(look: Look, name: str) -> None
 
 
 def test_nothing_is_decoded_beside_a_run(look: Look, tiny_service: Service) -> None:
-    with tiny_service._turn:
+    with tiny_service.wait().turn():
         assert look(step()) == {"error": texts.LOOK_LATER, "later": True}
     assert "error" not in look(step())
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from threading import Lock
 from typing import Any, NamedTuple, TypeGuard
 
 from PIL import Image
@@ -20,7 +19,6 @@ from lantern_demo.ui.service import Service, on_zero_gpu
 
 NODES = 17  # at most so many of a draft tree, with the root
 AROUND = 1  # cells shown on each side: a token colours its surroundings
-PATIENCE = 5.0  # seconds that a look waits for the one before it
 
 
 class Node(NamedTuple):
@@ -40,7 +38,6 @@ class Looked(NamedTuple):
 
 def looker(service: Service) -> Callable[[Any], dict[str, Any]]:
     """Make what decodes guesses on request, while nothing runs on the device."""
-    one = Lock()  # one look at a time: the next one waits for it, but not for a run
 
     def look(asked: Any) -> dict[str, Any]:
         """Return the pictures of a step's guesses, or {"error": a sentence}.
@@ -48,17 +45,11 @@ def looker(service: Service) -> Callable[[Any], dict[str, Any]]:
         "later" says that the same step may be asked for again. `asked` is checked here: anybody can
         send anything.
         """
-        busy = {"error": texts.LOOK_LATER, "later": True}
         try:
             step = _checked(service, asked)
             if on_zero_gpu():
                 raise ValueError(texts.NO_LOOK_HERE)
-            if not one.acquire(timeout=PATIENCE):
-                return busy
-            try:
-                return service.at_once(_decoded, step) or busy
-            finally:
-                one.release()
+            return service.at_once(_decoded, step) or {"error": texts.LOOK_LATER, "later": True}
         except ValueError as error:
             return {"error": texts.to_visitor(error)}
 

@@ -10,7 +10,6 @@ import logging
 import math
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -78,8 +77,8 @@ class Service:
         self.last_seconds = 0.0  # that the last finished comparison kept the device
         # On a CPU every thread that computes keeps a pool of helpers. With more helpers than cores
         # OpenMP lets them sleep between operations: steps took 1.9 times as long. So one thread
-        # does all timed work, and no other long-lived thread computes.
-        self._worker, self._turn = ThreadPoolExecutor(1, "device"), threading.Lock()
+        # does all timed work, of whoever has the turn, and no other long-lived thread computes.
+        self._worker = ThreadPoolExecutor(1, "device")
         self._pipe: Future[Pipeline] = Future()
         if on_zero_gpu():
             # Until the page is launched, `spaces` emulates CUDA only in the thread that imported
@@ -99,9 +98,8 @@ class Service:
             pipe = load(model, self._device, folder=self.folder, threads=self._threads)
             self.info = pipe.info
             if not on_zero_gpu():  # a device that is only lent for runs is not there yet
-                with self._turn:
-                    self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
-                    self._worker.submit(pipe.images.palette).result()
+                self._compute(pipe.prepare)
+                self._compute(pipe.images.palette)
             # Half a million library objects stay for good. Python would scan them all once, for
             # half a second, in the middle of one of the first races.
             gc.collect()
@@ -150,8 +148,9 @@ class Service:
 
     @property
     def busy(self) -> bool:
-        """Return whether something runs on the device."""
-        return self._turn.locked()
+        """Return whether something runs on the device, from here or from Python."""
+        pipe = self.loaded
+        return pipe is not None and pipe.busy
 
     @property
     def unavailable(self) -> list[str]:
@@ -190,21 +189,20 @@ class Service:
         Closing it frees the device within a step. A comparison that lasts too long ends with
         MethodFailed for unfinished methods.
         """
-        with self._turn:  # a caller that waited in the worker would block the one before
+        with self.wait().turn():  # who waited in the worker would block the run that goes on
             frames, start = self._leased(request), perf_counter()
-            outcomes = dict.fromkeys(request.methods, "stopped")  # for the log
+            ended: dict[str, Result | MethodFailed] = {}
             try:
                 while (item := self._compute(next, frames, None)) is not None:
+                    if not isinstance(item, Frame):
+                        ended[item.method] = item
                     if isinstance(item, Result):
                         self._seconds = max(self._seconds, sum(item.seconds.values()))
-                        outcomes[item.method] = f"{item.decode_seconds:.2f} s"
-                    elif isinstance(item, MethodFailed):
-                        outcomes[item.method] = f"failed ({item.message})"
                     yield item
                 self.last_seconds = perf_counter() - start
             finally:
                 self._compute(frames.close)
-                _log(request, outcomes, perf_counter() - start)
+                _log(request, ended, perf_counter() - start)
 
     def pipe_of(self, model: object) -> Pipeline | None:
         """Return the model if it is loaded and has this id: a recording may be of another."""
@@ -223,12 +221,8 @@ class Service:
 
         Nothing may delay a timed run.
         """
-        if not self._turn.acquire(blocking=False):
-            return None
-        try:
-            return self._compute(call, *args)
-        finally:
-            self._turn.release()
+        with self.wait().turn(wait=False) as mine:
+            return self._compute(call, *args) if mine else None
 
     def _compute(self, call: Callable[..., Answer], *args: object) -> Answer:
         """Return the result of a call in the thread that computes, in the context of the caller.
@@ -276,17 +270,23 @@ class Service:
         )
 
 
-def _log(request: Request, outcomes: dict[str, str], seconds: float) -> None:
-    kinds = {outcome.split(" ")[0] for outcome in outcomes.values()}
+def _log(request: Request, ended: dict[str, Result | MethodFailed], seconds: float) -> None:
+    failed = any(isinstance(one, MethodFailed) for one in ended.values())
     _LOG.info(
         "run: model %s, seed %s, prompt %s, %s: %s; %.2f s on the device",
         request.model,
         request.seed,
         of_prompt(request.prompt),
-        "stopped" if "stopped" in kinds else "failed" if "failed" in kinds else "done",
-        ", ".join(f"{method} {outcome}" for method, outcome in outcomes.items()),
+        "stopped" if len(ended) < len(request.runs) else "failed" if failed else "done",
+        ", ".join(f"{method} {_ended(ended.get(method))}" for method in request.methods),
         seconds,
     )
+
+
+def _ended(outcome: Result | MethodFailed | None) -> str:
+    if isinstance(outcome, Result):
+        return f"{outcome.decode_seconds:.2f} s"
+    return "stopped" if outcome is None else f"failed ({outcome.message})"
 
 
 def run_seconds() -> float:
