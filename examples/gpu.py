@@ -46,7 +46,7 @@ from lantern_demo.kernels import switch
 from lantern_demo.models import bundled
 from lantern_demo.models.device import half, pick_device
 from lantern_demo.models.families import blank_network
-from lantern_demo.models.prepare import for_accelerator
+from lantern_demo.models.prepare import on_gpu
 from lantern_demo.models.registry import AnoleConfig, LlamaGenConfig, Sizes, model_info
 from lantern_demo.models.tensors import fill
 from lantern_demo.models.tokenizer import neighbour_table
@@ -155,7 +155,7 @@ def timed_model(
         columns = torch.arange(1, min(MAX_LANTERN_K, sizes.vocab - 1) + 1, device=device)
         near = ((torch.arange(sizes.vocab, device=device)[:, None] + columns) % sizes.vocab).int()
     condition = target.condition(features, mask, knobs.cfg_scale != 1)
-    ops = for_accelerator(target, drafter)
+    ops = on_gpu(target, drafter).ops
     tokens = target.config.tokens
     return TimedModel(model, target, drafter, condition, knobs, near, tokens, device, ops)
 

@@ -21,7 +21,7 @@ from lantern_demo.decoding.loop import Decoded, Step, decode, key_of
 from lantern_demo.decoding.methods import METHODS, Method, default_method, default_methods
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.faults import NotAllowed, in_words, out_of_memory
-from lantern_demo.models import bundled, families
+from lantern_demo.models import bundled, prepare
 from lantern_demo.models.checkpoints import no_room_to_race
 from lantern_demo.models.device import device_name, pick_threads
 from lantern_demo.models.llama import Condition
@@ -72,15 +72,15 @@ class Pipeline:
         self.device = device
         self.dtype = dtype
         self.defaults = Settings(**info.preset)
-        small = families.small_on_cpu(networks, device)
+        small = prepare.small_on_cpu(networks, device)
         self.threads = pick_threads(threads, device, small)
         self.images = Images(info, networks, device, self.threads)
         with self.threads.used():
-            runners = families.runners(networks, device, dtype)
-        self.target = runners.target
-        self.drafter = runners.drafter
-        self.ops = runners.ops
-        self.products = runners.products or f"{dtype} products, as PyTorch chooses"
+            ready = prepare.prepared(networks, device, dtype)
+        self.target = ready.target
+        self.drafter = ready.drafter
+        self.ops = ready.ops
+        self.products = ready.products or f"{dtype} products, as PyTorch chooses"
         if device.type == "cpu":
             # So the bundled model's picture takes 90 ms instead of 112, on one core of an EPYC.
             decoders: list[Any] = [networks.tokenizer.vq.decoder, networks.picture]

@@ -22,8 +22,8 @@ from lantern_demo.decoding.ops import PYTORCH, Ops
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.anole import Anole, AnoleDrafter
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.families import joined_runners, lean_runners
 from lantern_demo.models.llamagen import Drafter, LlamaGen
+from lantern_demo.models.prepare import on_cpu, on_gpu
 from lantern_demo.models.registry import (
     AnoleConfig,
     AnoleDrafterConfig,
@@ -130,13 +130,13 @@ class Model:
     @property
     def lean(self) -> Runner:
         """A processor's fused models."""
-        runners = lean_runners(self._networks(), "plain", "plain")
+        runners = on_cpu(self._networks(), "plain", "plain")
         return runners.target, runners.drafter, runners.ops, False
 
     @property
     def joined(self) -> Runner:
         """Its networks as they run on an accelerator."""
-        runners = joined_runners(self._networks())
+        runners = on_gpu(self.target, self.drafter)
         return runners.target, runners.drafter, runners.ops, True
 
     @property
