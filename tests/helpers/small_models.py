@@ -136,7 +136,7 @@ class Model:
     @property
     def joined(self) -> Runner:
         """Its networks as they run on an accelerator."""
-        runners = on_gpu(self.target, self.drafter)
+        runners = on_gpu(*deepcopy((self.target, self.drafter)))
         return runners.target, runners.drafter, runners.ops, True
 
     @property
