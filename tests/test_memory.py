@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lantern_demo.models import device
-from lantern_demo.models.device import free_memory
+from lantern_demo.models.memory import free_memory
 
 CPU = torch.device("cpu")
 MIB = 2**20

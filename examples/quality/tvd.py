@@ -22,12 +22,12 @@ from torch import Tensor
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Proposer
 from lantern_demo.decoding.evidence import own_logits
-from lantern_demo.decoding.interfaces import Verifier
 from lantern_demo.decoding.loop import Decoded, Step, decode, device_work, parts_of
 from lantern_demo.decoding.ops import KernelError
 from lantern_demo.decoding.rules import Members, Rule, columns, with_neighbours
 from lantern_demo.decoding.sampling import draw, guide, probabilities, running_sums
 from lantern_demo.decoding.trees import Draft, VerifyOutput
+from lantern_demo.decoding.verify import Verifier
 
 DRAWS = 8  # of drafts that are averaged over; the mean of many tokens needs few
 # entries of the largest table that one estimate builds; bounds its memory to some 100 MB

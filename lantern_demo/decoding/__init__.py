@@ -12,7 +12,7 @@ Read `step` first: a step drafts, verifies and commits, in three methods. Then l
 6. `results`: a step's outcome as the one row of integers that the host reads.
 7. `loop`: a run from the prompt to the last token. `graphs`: its steps as captured CUDA graphs.
 
-`interfaces` has the protocols of target, drafter and verifier, `config` a run's configuration,
+`interfaces` has the protocols of target and drafter, `config` a run's configuration,
 `methods` the table of methods. `cache` holds keys and values, `timing` is the clock, and `evidence`
 reports why a draft was accepted or refused.
 """

@@ -20,12 +20,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from .config import Config
 from .drafting import Proposer, RunContext
 from .graphs import GraphRunner, Runner, Runners, captures
-from .interfaces import Drafter, Target, Verifier
+from .interfaces import Drafter, Target
 from .ops import KernelError
 from .results import Step as Step
 from .step import Steps
 from .timing import Clock
-from .verify import RejectionVerifier, SharedNoiseVerifier
+from .verify import RejectionVerifier, SharedNoiseVerifier, Verifier
 
 Parts = Callable[[Config, int], tuple[Proposer, Verifier]]  # (config, vocabulary) -> a run's parts
 

@@ -20,11 +20,12 @@ from .cache import ALIGNED, KVCache
 from .checks import check_draft
 from .config import Config
 from .drafting import Proposer, check_shape
-from .interfaces import Drafter, Pass, Target, Verifier
+from .interfaces import Drafter, Pass, Target
 from .results import Step, pack_step, row_length, unpack_step
 from .sampling import NO_PROBS, guide, uniform_dtype, uniforms_of, warp
 from .timing import Part
 from .trees import Draft, Tree, VerifyOutput
+from .verify import Verifier
 
 
 class Shape(NamedTuple):

@@ -20,6 +20,8 @@ sampling, arXiv 2506.05632).
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
@@ -28,6 +30,26 @@ from .config import Config
 from .noise import gumbel_
 from .sampling import numbers
 from .trees import Draft, Tree, VerifyOutput
+
+
+class Verifier(Protocol):
+    """Draws a run's tokens and verifies its drafts. `scores` come from `sampling.warp`; `uniforms`
+    are the step's."""
+
+    draws: int  # uniforms per step
+
+    def begin(self, seed: int) -> None:
+        """Prepare for a run."""
+
+    def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
+        """Draw tokens [n] int64 from scores [n, V] at positions [n] int64 of the picture; below 0
+        or V if no token can be drawn."""
+
+    def verify(
+        self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor
+    ) -> VerifyOutput:
+        """Verify a draft of n nodes by the target's scores [n, V]. position [1] int64 is that of
+        the token that the root draws."""
 
 
 class SharedNoiseVerifier:

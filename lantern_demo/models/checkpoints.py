@@ -31,8 +31,9 @@ from huggingface_hub.constants import HF_HUB_CACHE
 
 from lantern_demo.models import families, hub
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.device import DTYPES, free_memory, pick_device, unused_gpu
+from lantern_demo.models.device import DTYPES, pick_device, unused_gpu
 from lantern_demo.models.hub import Located
+from lantern_demo.models.memory import free_memory
 from lantern_demo.models.registry import (
     DRAFTER_FILES,
     REGISTRY,
