@@ -26,7 +26,7 @@ if __name__ == "__main__":
     stop_at_once()  # the imports below take seconds
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -36,21 +36,23 @@ import torch
 from torch import Tensor, nn
 
 from lantern_demo.bench.report import machine_of, now, parser_of, table, write
-from lantern_demo.decoding import interfaces, switch
+from lantern_demo.decoding import interfaces
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.ops import PYTORCH, Ops
+from lantern_demo.kernels import switch
 from lantern_demo.models import bundled
 from lantern_demo.models.device import half, pick_device
 from lantern_demo.models.families import blank_network
-from lantern_demo.models.prepare import for_accelerator
+from lantern_demo.models.prepare import on_gpu
 from lantern_demo.models.registry import AnoleConfig, LlamaGenConfig, Sizes, model_info
 from lantern_demo.models.tensors import fill
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.paths import user_path
 from lantern_demo.settings.knobs import MAX_LANTERN_K
-from lantern_demo.settings.settings import Settings, choice_of
+from lantern_demo.settings.settings import Settings, planned
 from lantern_demo.settings.trees import STATIC_TREES
 
 Row = dict[str, Any]
@@ -93,22 +95,24 @@ class TimedModel:
     neighbours: Tensor
     tokens: int  # of a picture
     device: torch.device
+    ops: Ops
 
     def run(
         self, method: str, tree: DraftConfig | None = None, tokens: int | None = None, seed: int = 0
     ) -> Iterator[Step | Decoded]:
         """Decode this many tokens, or a picture, with a draft tree or that of the settings."""
-        chosen = METHODS[method]
+        plan = planned(METHODS[method], self.knobs)
         config = Config(
-            chosen,
+            plan.method,
             tokens or self.tokens,
             self.knobs.sampling(),
-            self.knobs.rule(chosen),
-            tree or choice_of(chosen.drafts, self.knobs).policy,
+            plan.rule,
+            tree or plan.drafts,
             self.neighbours,
             seed,
             self.device,
             noise=self.knobs.noise,
+            ops=self.ops,
         )
         return decode(self.target, self.drafter, self.condition, config)
 
@@ -151,10 +155,9 @@ def timed_model(
         columns = torch.arange(1, min(MAX_LANTERN_K, sizes.vocab - 1) + 1, device=device)
         near = ((torch.arange(sizes.vocab, device=device)[:, None] + columns) % sizes.vocab).int()
     condition = target.condition(features, mask, knobs.cfg_scale != 1)
-    for_accelerator(target)
-    for_accelerator(drafter)
+    ops = on_gpu(target, drafter).ops
     tokens = target.config.tokens
-    return TimedModel(model, target, drafter, condition, knobs, near, tokens, device)
+    return TimedModel(model, target, drafter, condition, knobs, near, tokens, device, ops)
 
 
 def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
@@ -200,9 +203,11 @@ def without_graphs() -> AbstractContextManager[Any]:
     return patch.object(torch.cuda, "CUDAGraph", side_effect=off)
 
 
-def without_kernels() -> AbstractContextManager[Any]:
-    """Disable Triton kernels meanwhile, so that modules compute."""
-    return patch.object(switch, "reason", "switched off for a comparison")
+@contextmanager
+def without_kernels(timed: TimedModel) -> Iterator[TimedModel]:
+    """Give the model without Triton kernels; meanwhile its modules compute."""
+    with patch.object(timed.target, "fused", ()), patch.object(timed.drafter, "fused", ()):
+        yield replace(timed, ops=PYTORCH)
 
 
 def identity(timed: TimedModel, dtype: str, tokens: int) -> Iterator[Row]:
@@ -215,9 +220,9 @@ def identity(timed: TimedModel, dtype: str, tokens: int) -> Iterator[Row]:
         with without_graphs():
             others = {"eager": timed.decoded(method, tokens=tokens, seed=2)}
         replayed = timed.decoded(method, tokens=tokens, seed=2)
-        if switch.on(timed.device):
-            with without_kernels():
-                others["modules"] = timed.decoded(method, tokens=tokens, seed=2)
+        if kernels_of(timed) == "on":
+            with without_kernels(timed) as modules:
+                others["modules"] = modules.decoded(method, tokens=tokens, seed=2)
         if METHODS[method].lossless:
             others["vanilla"] = vanilla
         same = {
@@ -290,9 +295,9 @@ def markdown(report: Row) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def kernels_of(device: torch.device) -> str:
-    """Return whether Triton kernels run on a device: "on", "off", or why they went off."""
-    return switch.reason or ("on" if switch.on(device) else "off")
+def kernels_of(timed: TimedModel) -> str:
+    """Return whether a model runs Triton kernels: "on", "off", or why they went off."""
+    return (timed.ops.reason or "on") if switch.on(timed.device) else "off"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -327,7 +332,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for part, rows in tables.items():
                 for row in rows:
                     report[part].append(row)
-                    report["kernels"] = kernels_of(device)
+                    report["kernels"] = kernels_of(timed)
                     files = write(args.out / "gpu.json", report, markdown(report))
                     print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
             del timed, tables, rows  # the next model needs the memory

@@ -127,8 +127,8 @@ def run(pipe: Pipeline, prompt: str, seed: int, window: int) -> Drawn:
     """
     if window < 1:
         raise ValueError(f"window is {window}; it must be at least 1")
-    knobs = pipe.settings(seed=seed)
-    config, condition = pipe.prepared(METHODS["vanilla"], knobs, pipe.read(prompt).encoded)
+    plan = pipe.planned(METHODS["vanilla"], pipe.settings(seed=seed))
+    config, condition = pipe.prepared(plan, pipe.read(prompt).encoded)
     noise = gumbel_(torch.empty(pipe.info.tokens, pipe.target.vocab_size), seed)
     pipe.threads.use()  # as its runs do
     begun = perf_counter()

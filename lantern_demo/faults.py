@@ -1,4 +1,4 @@
-"""Turn runtime errors into sentences that name the fault and a remedy."""
+"""The error of a value that is not allowed, and sentences for all others: fault and remedy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ import logging
 import torch
 
 _LOG = logging.getLogger(__name__)
+
+
+class NotAllowed(ValueError):
+    """A value of a request is not allowed. `rest` says why, after the parameter's name."""
+
+    def __init__(self, name: str, rest: str) -> None:
+        super().__init__(f"{name} {rest}")
+        self.name, self.rest = name, rest
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -10,6 +10,7 @@ from functools import cache
 
 from tokenizers.pre_tokenizers import Whitespace
 
+from lantern_demo.faults import NotAllowed
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.scenes import (
     LANTERN,
@@ -127,7 +128,7 @@ class Completed:
     why: str | None = None
 
 
-class NotDrawn(ValueError):
+class NotDrawn(NotAllowed):
     """A prompt names nothing that the model draws. `offers` has prompts that it draws by the name
     of their thing, the `nearest` first. It draws `more` other things.
     """
@@ -136,7 +137,7 @@ class NotDrawn(ValueError):
         *names, last = [*offers, f"{more} more things"] if more else offers
         known = f"{', '.join(names)} and {last}" if names else f"only {last}"
         first = next(iter(offers.values()))
-        super().__init__(f"prompt names nothing that this model draws: {known}. Try: {first}")
+        super().__init__("prompt", f"names nothing that this model draws: {known}. Try: {first}")
         self.offers = offers
         self.nearest = first
 
@@ -467,6 +468,13 @@ def phrasebook(info: ModelInfo) -> Phrasebook | None:
 def _of(words: frozenset[str]) -> Phrasebook | None:
     plain = {*USUAL.split(), LANTERN, SINGULAR[0]}
     return Phrasebook(words) if words.issuperset(plain) else None
+
+
+def check_length(info: ModelInfo, prompt: str) -> None:
+    """Raise NotAllowed for a prompt of more characters than a model takes."""
+    if len(prompt) > info.max_prompt:
+        allowed = f"at most {info.max_prompt} are allowed"
+        raise NotAllowed("prompt", f"has {len(prompt)} characters, {allowed}")
 
 
 def completed(info: ModelInfo, prompt: str) -> Completed:

@@ -226,7 +226,6 @@ def published_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     from lantern_demo.models.registry import REGISTRY
 
     monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("LANTERN_REVISIONS", raising=False)
     for model in (TEXT_ID, ANOLE_ID):
         monkeypatch.setitem(REGISTRY, model, tiny_info(model))
     return tmp_path / "cache"

@@ -9,6 +9,7 @@ import math
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -30,14 +31,17 @@ from lantern_demo.bench.toy import (
     index_of,
     joint,
 )
-from lantern_demo.decoding import graphs, loop, switch
+from lantern_demo.decoding import graphs, loop
+from lantern_demo.decoding.accept import Verdict
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.ops import Ops
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import guide, probabilities
 from lantern_demo.decoding.step import Steps
+from lantern_demo.kernels import switch
 
 
 @pytest.fixture(autouse=True)
@@ -183,12 +187,31 @@ def test_with_shared_noise_they_draw_vanillas_sequences() -> None:
         assert audit.faults([row]) == []
 
 
+@pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].lossless])
+def test_whole_runs_of_lossless_methods_follow_the_target(method: str) -> None:
+    for cell in cells_of([method], ["top-p"]):
+        assert run_cell(cell, 200).exact, cell
+
+
 def test_a_residual_that_returns_the_distribution_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Rule, "reject", lambda self, p, *_: p)
     row = run_cell(Cell("eagle1", "independent", "top-p"), 300)
     assert row.stretch_p < 1e-6 and row.tvd > 1.2 * row.expected
     assert row.verdict.startswith("off by 0.")
     assert audit.faults([row]) == [row]
+
+
+class Careless(Ops):
+    """After a refusal the token is drawn from the whole distribution."""
+
+    def decide(self, rule: Rule, p: Tensor, *given: Any) -> Verdict:
+        return super().decide(rule, p, *given)._replace(residual=p)
+
+
+def test_operations_of_another_law_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as kernels': runs have those of the switch."""
+    monkeypatch.setattr(switch, "ops_of", lambda device, vocabulary: Careless())
+    assert run_cell(Cell("eagle1", "independent", "top-p"), 300).stretch_p < 1e-6
 
 
 class WrongMask(ToyTarget):

@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from examples import gpu, peer_transformers
+from examples import gpu
 from examples.quality import run as quality
 from lantern_demo.bench import speed
 from lantern_demo.bench.__main__ import main
 from lantern_demo.bench.summary import FEWEST, interval, markdown, summarise
-from lantern_demo.decoding import switch
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.kernels import switch
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.runs.pipeline import Pipeline
 
 TOKENS = 16
 ROWS = {"vanilla": "vanilla", "lantern++": "lantern++"}
@@ -34,8 +33,7 @@ def made_run(method: str, seconds: float, steps: int) -> dict[str, Any]:
     run = {f"{name}_seconds": spent for name, spent in parts.items()}
     run |= {"method": method, "steps": steps, "nodes": 4, "tree": "made up", "changed": 0.25}
     run |= {"mean_accepted_length": (TOKENS - 1) / steps, "tokens_per_second": TOKENS / seconds}
-    drafted = {"acceptance_histogram": [1], "num_draft_tokens": 0}
-    return run | {"speculative_decoding": drafted, "peak_bytes": None}
+    return run | {"peak_bytes": None}
 
 
 def test_gains_are_ratios_within_a_round() -> None:
@@ -115,16 +113,6 @@ def test_the_report_of_speed(
     text = out.with_suffix(".md").read_text(encoding="utf-8")
     assert text == markdown(report) and text in capsys.readouterr().out
     assert "| LANTERN++ | 4 |" in text
-
-
-def test_transformers_generate_draws_vanillas_greedy_picture(
-    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pipe, "defaults", pipe.settings(temperature=0))
-    prompt = "three red round lanterns over a lake at dusk"
-    peer = peer_transformers.Peer(pipe)
-    assert peer.draw(peer.read(prompt), 0) == pipe.generate(prompt, "vanilla").tokens
-    assert peer_transformers.timed(peer, prompt, 0)["wall_seconds"] > 0
 
 
 OUT = ["--out", "out.json", "--device", "cpu"]

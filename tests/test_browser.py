@@ -38,7 +38,7 @@ from tiny import waiting
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.prompt_words import USUAL
-from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Drawing
 from lantern_demo.ui import form, texts
 from lantern_demo.ui import page as served
 from lantern_demo.ui.recorded import recorded_runs
@@ -55,14 +55,14 @@ SCREENS = [(1280, 800), (390, 844)]
 @contextmanager
 def held_races(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Hold every race at its first event -> what lets it go on."""
-    run, go_on = Pipeline.run, threading.Event()
+    take, go_on = Drawing.next, threading.Event()
 
-    def held(self: Pipeline, *arguments: Any) -> Iterator[Any]:
-        for event in run(self, *arguments):
-            yield event
+    def held(self: Drawing) -> Any:
+        if self.history:
             go_on.wait(60)
+        return take(self)
 
-    monkeypatch.setattr(Pipeline, "run", held)
+    monkeypatch.setattr(Drawing, "next", held)
     try:
         yield go_on
     finally:
@@ -272,15 +272,19 @@ def test_back_draws_the_run_before(raced: Raced) -> None:
     assert page.evaluate("history.length") == entries + 1, "or nobody could go back further"
 
 
-def test_stop_on_a_phone_leaves_what_was_drawn(tab: Page, server: str) -> None:
+def test_stop_on_a_phone_leaves_what_was_drawn(
+    tab: Page, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing moves for the beginning of a run."""
     tab.set_viewport_size({"width": 390, "height": 844})
     open_page(tab, server)
-    draw(tab)
-    tab.locator('#stage [data-phase="drawing"]').first.wait_for()
-    expect(tab.locator("#draw")).to_be_hidden()
-    expect(tab.locator("#stop")).to_be_focused()
-    tab.locator("#stop").click()
+    with held_races(monkeypatch) as go_on:
+        draw(tab)
+        tab.locator('#stage [data-phase="drawing"]').first.wait_for()
+        expect(tab.locator("#draw")).to_be_hidden()
+        expect(tab.locator("#stop")).to_be_focused()
+        tab.locator("#stop").click()
+        go_on.set()
     expect(tab.locator("#status")).to_contain_text(texts.STOPPED)
     expect(tab.locator('#stage [data-phase="stopped"] .pill').first).to_contain_text("stopped")
     expect(tab.locator(HEADLINE)).to_have_text(texts.STOPPED_RACE)

@@ -29,7 +29,7 @@ from lantern_demo.models import checkpoints
 from lantern_demo.models.families import LAYOUTS, blank_network
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.models.tensors import fill, weights_of
+from lantern_demo.models.tensors import load_weights
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.runs.load import load
 from lantern_demo.runs.pipeline import Pipeline
@@ -53,8 +53,8 @@ def test_llamagens_own_files(container: str | None, tmp_path: Path) -> None:
     leavings = {"steps": 7, "args": argparse.Namespace(cfg=4.0), "optimizer": {"state": {}}}
     content = {container: state, **leavings} if container else state
     torch.save(content, tmp_path / "t2i.pt")
-    found = weights_of(blank_network(OWN), [tmp_path / "t2i.pt"], LAYOUTS["llamagen"])
-    published.assert_same(fill(blank_network(OWN), found, CPU, torch.float32), target)
+    given = [tmp_path / "t2i.pt"], LAYOUTS["llamagen"], CPU, torch.float32
+    published.assert_same(load_weights(blank_network(OWN), *given), target)
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_captions_are_read_before_anything_is_fetched(
 
 SCRIPT = """
 import sys
-sys.path[:0] = [{tests!r}, {root!r}]
+sys.path[:0] = [{root!r} + "/tests/helpers", {root!r}]
 from published import TEXT_ID, tiny_info
 from lantern_demo.models.registry import REGISTRY
 from examples.train_drafter import drafter
@@ -167,8 +167,8 @@ drafter.main()
 @pytest.mark.slow
 def test_two_processes_draw_apart_and_learn_together(llamagen_model: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    tests = Path(__file__).parent
-    script.write_text(SCRIPT.format(tests=str(tests), root=str(tests.parent)), encoding="utf-8")
+    root = Path(__file__).resolve().parents[1]
+    script.write_text(SCRIPT.format(root=str(root)), encoding="utf-8")
     out = tmp_path / "out"
     (tmp_path / "captions.txt").write_text("a red lantern\nthe red lake\n", encoding="utf-8")
     words = ["--target", TEXT_ID, "--folder", llamagen_model, "--out", out]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from runs import decode, small
-from tables import ChainDrafter, ChainTarget, TableDrafter, TableTarget
+from tables import TableDrafter, TableTarget
 
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.evidence import tried_drafts, with_evidence
@@ -21,7 +21,7 @@ from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import trial_of
-from lantern_demo.settings.settings import Settings, choice_of
+from lantern_demo.settings.settings import Settings, planned
 from lantern_demo.ui.evidence import DECISIONS, Evidence, evidence_of
 from lantern_demo.ui.recorded import recorded_runs
 
@@ -43,8 +43,9 @@ def held_against_draws(method: Method, noise: str, asked: str) -> bool:
     neighbours.
     """
     settings = Settings(**ASKED[asked] | {"noise": noise})
-    rule, tree = settings.rule(method), choice_of(method.drafts, settings).policy
-    return Config(method, 4, settings.sampling(), rule, tree, torch.zeros(1), noise=noise).shared
+    plan, sampling = planned(method, settings), settings.sampling()
+    config = Config(method, 4, sampling, plan.rule, plan.drafts, torch.zeros(1), noise=noise)
+    return config.shared
 
 
 TRIED = [
@@ -168,11 +169,11 @@ def test_the_targets_own_draws_follow_from_tree_and_tokens(
 
 
 def test_a_run_works_out_no_evidence_until_it_is_asked() -> None:
-    target = ChainTarget(torch.zeros(6, 6), torch.zeros(6, 6))
+    target = TableTarget(6, sharpness=0.0)
     for noise, way in {"independent": small("lantern++"), "shared": small("eagle1")}.items():
         table = torch.tensor([[y for y in range(6) if y != x] for x in range(6)])
         knobs = {"num_tokens": 12, "neighbours": table, "noise": noise, **way}
-        *steps, _ = decode(target, ChainDrafter(target), torch.tensor([0]), **knobs)
+        *steps, _ = decode(target, TableDrafter(target), torch.tensor([0]), **knobs)
         drafted = [step for step in steps if step.tree_tokens[1:]]
         assert drafted and not any(step.judged for step in steps)
         for step in drafted:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+from runs import Kernels
 from safetensors.torch import save_file
 from tiny import write_tiny_model
 
@@ -50,6 +51,20 @@ def outcomes(pipe: Pipeline, methods: list[str], **knobs: Any) -> dict[str, Resu
         if not isinstance(event, Step):
             found[method] = event
     return found
+
+
+def test_a_run_whose_kernel_fails_is_recorded_from_its_new_beginning(pipe: Pipeline) -> None:
+    wanted = pipe.generate(PROMPT, "lantern++", **KNOBS)
+    pipe.ops = Kernels(5)
+    *steps, drawn = pipe.stream(PROMPT, "lantern++", **KNOBS)
+    assert [step.index for step in steps].count(0) == 2
+    assert drawn.tokens == wanted.tokens
+    assert drawn.history == steps[-len(wanted.history) :]
+    (entry,) = drawn.record["methods"].values()
+    assert entry["engine_reason"] == "without kernels: no kernel"
+    assert entry["token_ids"] == wanted.tokens and len(entry["events"]["kinds"]) == len(
+        drawn.tokens
+    )
 
 
 def failing(

@@ -30,7 +30,7 @@ from examples.train_drafter import drafter as trainer
 from examples.train_drafter import run
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.models import bundled, families
+from lantern_demo.models import bundled, prepare
 from lantern_demo.models.llamagen import Drafter, LeanDrafter, LeanTarget
 from lantern_demo.models.registry import DrafterConfig
 
@@ -119,8 +119,8 @@ def test_a_model_folder_keeps_them(folder: Path) -> None:
     torch.manual_seed(3)
     same_weights(found.drafter, strong(Drafter(found.drafter.config)))
     for fused in (
-        lambda networks: families.lean_runners(networks, "plain", "plain"),
-        families.joined_runners,
+        lambda networks: prepare.on_cpu(networks, "plain", "plain"),
+        lambda networks: prepare.on_gpu(networks.target, networks.drafter),
     ):
         target: Any = fused(found).target
         assert getattr(target, "original", target).feature_layers == (1, 2)

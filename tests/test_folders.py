@@ -8,6 +8,7 @@ import logging
 import re
 import shutil
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -233,7 +234,8 @@ def test_a_model_without_its_drafter_says_so(
         health = httpx.get(f"{url}healthz").json()
         offer = Client(url, verbose=False).predict(api_name="/model")
         events = {event.name: event.fn for event in page.fns.values()}
-        shown = asyncio.run(last(events["arrive"]()))
+        with ThreadPoolExecutor() as pool:  # this thread may have a browser's loop
+            shown = pool.submit(asyncio.run, last(events["arrive"]())).result()
         assert events["first"]("navigate", SimpleNamespace(query_params={}))
     warning = health["warning"]
     reason = f"the folder pretrained_models holds no drafter of {TEXT_ID}: none of drafter/"

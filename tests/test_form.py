@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from tiny import page_of
 from examples.more_rules import MORE
 from examples.record_examples import things
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.trees import checked_paths
+from lantern_demo.faults import NotAllowed
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import NOT_LEFT_OUT, USUAL, phrasebook
 from lantern_demo.runs.load import info_of
@@ -26,8 +29,9 @@ from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import Request
 from lantern_demo.scenes import THINGS, with_article
 from lantern_demo.settings.knobs import DEFAULT_SEED
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Settings, choice_of, planned
 from lantern_demo.ui import limits, link, texts
+from lantern_demo.ui.api import answers
 from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out, surprised
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
 from lantern_demo.ui.components import Updates, Widgets, hand_out, record_file, sheet_file
@@ -38,7 +42,7 @@ from lantern_demo.ui.recorded import CHIP, Recorded, recorded_runs
 from lantern_demo.ui.recorded import THINGS as THINGS_PICTURES
 from lantern_demo.ui.restore import BACK, RELOAD, Visits, from_link, show_first, show_run
 from lantern_demo.ui.run_state import Shown
-from lantern_demo.ui.service import Service
+from lantern_demo.ui.service import Refused, Service
 
 INFO = REGISTRY["lantern-scenes"]
 PLACES = ("tree/main", "blob/main/README.md")
@@ -269,6 +273,39 @@ def test_a_method_that_is_registered_after_the_page_was_imported(
     assert [method for _, method in offered] == ["lantern", "lantern++"]
 
 
+def calls_of(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The calls of a function from now on, by whichever module, as a list that grows."""
+    calls: list[Any] = []
+
+    def noted(*given: Any, **named: Any) -> Any:
+        calls.append(given)
+        return function(*given, **named)
+
+    for module in list(sys.modules.values()):
+        if vars(module).get(function.__name__) is function:
+            monkeypatch.setattr(module, function.__name__, noted)
+    return calls
+
+
+@pytest.mark.parametrize("way", ["page", "API"])
+def test_the_drafts_of_a_method_are_chosen_once(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """When the request is checked, and not by whoever reads the record."""
+    five = [method.id for method in METHODS.values() if method.default]
+    chosen, checked = calls_of(choice_of, monkeypatch), calls_of(checked_paths, monkeypatch)
+    tree = {"tree": "0 1 2 00 01 10 20 000"}
+    if way == "page":
+        begun = list(visitor.presses("two red lanterns", 10, *five, **tree))
+        (shown,) = [answer[visitor.w.shown] for answer in begun if visitor.w.shown in answer]
+        visitor.fills(settle(visitor.service, visitor.w, shown, []))
+        record = visitor.result.record
+    else:
+        *_, (_, record) = answers(visitor.service, "two red lanterns", five, settings=tree)
+    assert record is not None and record["order"] == five
+    assert len(chosen) == len(five) and 0 < len(checked) <= 6
+
+
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
@@ -297,6 +334,20 @@ def test_a_prompt_that_names_nothing_drawable_draws_the_nearest(visitor: Visitor
     assert visitor.result.record is not None
     assert visitor.result.record["prompt"] == "a horse at night"
     assert "Left out: <s>ein</s> <s>Zebra</s>." in told
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (NotAllowed("cfg_scale", "must be less"), "Guidance (CFG scale) must be less."),
+        (NotAllowed("prompt", "is empty; say what!"), "The prompt is empty; say what!"),
+        (NotAllowed("methods", "must be a list"), "Methods must be a list."),
+        (Refused("seed and tree are gone"), "Seed and tree are gone."),
+    ],
+)
+def test_a_refusal_has_the_label_of_its_parameter(error: ValueError, told: str) -> None:
+    """And whatever word another sentence begins with, it is none."""
+    assert texts.to_visitor(error) == told
 
 
 # -- links
@@ -341,7 +392,8 @@ def test_a_run_that_was_left_is_not_answered_by_a_recording_of_its_prompt(
     service, w, form = demo
     monkeypatch.setattr(service, "info", INFO)
     record, preset = recorded_runs()[0].record, Settings(**INFO.preset)
-    request = Request(INFO.id, record["prompt"], dict.fromkeys(record["order"], preset))
+    plans = {name: planned(METHODS[name], preset) for name in record["order"]}
+    request = Request(INFO.id, record["prompt"], plans)
     request = request.with_seed(record["settings"]["seed"])
     addresses = query_of(request, preset), query(record, preset)
     begun, own = (dict(parse_qsl(address[1:])) for address in addresses)

@@ -1,9 +1,8 @@
 """Triton's kernels against the modules, in Triton's interpreter, which runs them on a processor.
 
-The variables that switch them are read once, and a fault stays until the process ends. So each
-check runs in a process of its own: a fork of one that has imported what all need. The checks of
-`ALIKE` also run on a GPU (`tests/cuda`), that of the law with many more random numbers. Others
-compile all that a step launches, which needs no GPU.
+Triton reads its variable when it is imported. So each check runs in a process of its own: a fork of
+one that has imported what all need. The checks of `ALIKE` also run on a GPU (`tests/cuda`), that of
+the law with many more random numbers. Others compile all that a step launches, which needs no GPU.
 """
 
 from __future__ import annotations
@@ -21,8 +20,11 @@ from typing import Any
 import pytest
 import torch
 
-from lantern_demo.decoding import switch
 from lantern_demo.decoding.graphs import GraphRunner
+from lantern_demo.decoding.ops import KernelError, Ops
+from lantern_demo.decoding.timing import Clock
+from lantern_demo.kernels import switch
+from lantern_demo.kernels.launch import guarded, why_off
 
 pytestmark = [
     pytest.mark.slow(9),  # none takes longer, so that none may come last
@@ -44,7 +46,7 @@ LIMITS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 
 MATMULS = """
 import torch.nn.functional as F
-from lantern_demo.models.kernels import FEW, SOME, linear
+from lantern_demo.kernels.layer import FEW, SOME, linear
 
 def compare(rows, outputs, k, dtype):
     torch.manual_seed(rows)
@@ -77,9 +79,8 @@ print("alike")
 """
 
 LAYERS = """
-from lantern_demo.decoding import switch
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models import kernels
+from lantern_demo.kernels import layer as kernels
 from lantern_demo.models.llama import Layer, angles, rotations
 
 @torch.inference_mode()
@@ -116,7 +117,6 @@ def compare(dtype, nodes, norm_before, rows=2, shared=False, heads=2, gap=0):
         error = float((one - other).float().norm() / other.float().norm())
         assert error < LIMITS[dtype], (dtype, nodes, rows, error)
 
-assert switch.on(here)
 for nodes, norm_before in ((1, True), (1, False), (5, True), (16, False), (37, True)):
     compare(torch.float32, nodes, norm_before)
 for rows, nodes in ((2, 1), (2, 16), (1, 19)):  # all slots at once, then a block after another
@@ -129,23 +129,20 @@ print("alike")
 """
 
 SELECTIONS = """
-from lantern_demo.decoding import sampling, selection, switch
-from lantern_demo.decoding.sampling import Sampling, draw, draw_in_turn, scores, top
+from lantern_demo.decoding.ops import PYTORCH
+from lantern_demo.decoding.sampling import Sampling, scores
+from lantern_demo.kernels.selection import Fused
 
-sampling.kernels = selection
+fused = Fused()
 
 def both(call):
-    found = []
-    for switch.reason in ("", "off"):
-        assert switch.on(here) == (not switch.reason), switch.reason
-        found.append(call())
-    switch.reason = ""
-    return found
+    return call(fused), call(PYTORCH)
 
 for rows in (1, 3):
     for width in (64, 1000):
         torch.manual_seed(rows)
         x = torch.randn(rows, width)
+        assert fused.fits(x)
         ties = x.mul(2).round().div(2)
         ties[:, ::7] = -0.0
         ties[:, 5] = torch.inf
@@ -155,39 +152,40 @@ for rows in (1, 3):
         same[:, 8] = 1 - 2.0**-24  # the next number below
         for logits in (x, ties, -x.abs(), far, far.abs(), same):
             for k in (1, 17, width - 1):
-                kernel, wanted = both(lambda: scores(logits, Sampling(top_k=k)))
+                kernel, wanted = both(lambda ops: scores(logits, Sampling(top_k=k), False, ops.cut))
                 assert torch.equal(kernel, wanted), (rows, width, k)
-        (best, tokens), wanted = both(lambda: top(x, 3))
+        (best, tokens), wanted = both(lambda ops: ops.top(x, 3))
         assert torch.equal(best, wanted[0]) and torch.equal(tokens, wanted[1])
         q = torch.randn(rows, width).mul(4).softmax(-1)
         q[:, 10:40] = 0.0
         u = torch.rand(rows, 3).clamp(min=2.0**-100)
         u[0, 0] = 2.0**-100
-        tokens, wanted = both(lambda: draw_in_turn(q, u))
+        tokens, wanted = both(lambda ops: ops.draw_in_turn(q, u))
         assert torch.equal(tokens, wanted) and (q.gather(1, tokens) > 0).all()
         for heights in (u[:, 0], u[:, 1], torch.full((rows,), 1 - 2.0**-24)):
-            kernel, wanted = both(lambda: draw(q, heights))
+            kernel, wanted = both(lambda ops: ops.draw(q, heights))
             assert torch.equal(kernel, wanted) and (q.gather(1, kernel[:, None]) > 0).all()
         few = torch.zeros(rows, width)
         few[:, [7, width - 1]] = 0.5
-        tokens = draw_in_turn(few, torch.full((rows, 3), 0.3))
+        tokens = fused.draw_in_turn(few, torch.full((rows, 3), 0.3))
         assert set(tokens[0, :2].tolist()) == {7, width - 1} and 0 <= int(tokens[0, 2]) < width
         for fault in (0.0, torch.nan, torch.inf):
             few[:] = fault
-            assert draw(few, torch.full((rows,), 0.3)).eq(width).all()
+            assert fused.draw(few, torch.full((rows,), 0.3)).eq(width).all()
         x[0, 3] = torch.nan
-        assert top(x, 1)[0][0].isnan()
-        assert scores(x, Sampling(top_k=5))[0, 3].isnan()
+        assert fused.top(x, 1)[0][0].isnan()
+        assert scores(x, Sampling(top_k=5), False, fused.cut)[0, 3].isnan()
 print("alike")
 """
 
 DECISIONS = """
 from itertools import product
-from lantern_demo.decoding import sampling, selection, switch
-from lantern_demo.decoding.accept import Children, decide
+from lantern_demo.decoding.accept import Children
+from lantern_demo.decoding.ops import PYTORCH
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
+from lantern_demo.kernels import selection
 
-sampling.kernels = selection
+fused = selection.Fused()
 
 def drafts(nodes, width, drawn):
     table = ((torch.arange(width)[:, None] + torch.arange(1, 33)) % width).int()
@@ -199,7 +197,7 @@ def drafts(nodes, width, drawn):
     q = (torch.randn(nodes, width) * 3).softmax(-1)
     q[-1] = 0.0
     q[-1, [7, width - 1]] = 0.5
-    tokens = sampling.draw_in_turn(q, torch.rand(nodes, 3).clamp(min=1e-9))
+    tokens = PYTORCH.draw_in_turn(q, torch.rand(nodes, 3).clamp(min=1e-9))
     tokens[[0, -1], 2] = -1  # no node of the tree, and nothing left
     return Children(tokens, q, table, depth)
 
@@ -208,14 +206,12 @@ rules = Rule(), Lantern(20, 0.3), Lantern(1, 0.0), LanternPlusPlus(10, 3.0)
 rules += (Lantern(40, 1.0),)  # more than the table's columns
 for rule, drawn, (nodes, width) in product(rules, (True, False), ((1, 64), (4, 1000))):
     torch.manual_seed(nodes)
-    switch.reason = "off"
     p = (torch.randn(nodes, width) * 3).softmax(-1)
     children = drafts(nodes, width, drawn)
     u = torch.rand(nodes, 4)
-    wanted = decide(rule, p, children, u)
-    switch.reason = ""
-    assert switch.on(here) and selection.judges(rule, children)
-    found = decide(rule, p, children, u)
+    wanted = PYTORCH.decide(rule, p, children, u)
+    assert fused.fits(p) and selection.judges(rule, children)
+    found = fused.decide(rule, p, children, u)
     assert torch.equal(found.accepted, wanted.accepted) and torch.equal(found.tried, wanted.tried)
     torch.testing.assert_close(found.residual, wanted.residual, rtol=1e-4, atol=1e-7)
     for name in ("mass", "score", "threshold"):
@@ -226,12 +222,12 @@ for rule, drawn, (nodes, width) in product(rules, (True, False), ((1, 64), (4, 1
         assert torch.equal(found.relaxed & wanted.accepted, wanted.relaxed & wanted.accepted)
     seen += int(wanted.accepted.sum())
     p[0] = torch.nan
-    assert not decide(rule, p, children, u).accepted[0].any()
+    assert not fused.decide(rule, p, children, u).accepted[0].any()
     # a rejection would leave nothing, and rounding lets the score only reach the threshold
     edge = torch.zeros(1, width)
     edge[0, 5] = 1 - 2.0**-24
     alone = children._replace(tokens=torch.tensor([[5, -1, -1]]), q=None)
-    assert decide(rule, edge, alone, torch.full((1, 4), 1 - 2.0**-24)).accepted[0, 0]
+    assert fused.decide(rule, edge, alone, torch.full((1, 4), 1 - 2.0**-24)).accepted[0, 0]
 assert seen > 4
 class Own(Rule):
     pass
@@ -243,11 +239,11 @@ print("alike")
 LAW = """
 from itertools import permutations
 from torch.nn.functional import one_hot
-from lantern_demo.decoding import sampling, selection, switch
-from lantern_demo.decoding.accept import Children, decide
+from lantern_demo.decoding.accept import Children
+from lantern_demo.decoding.ops import PYTORCH
 from lantern_demo.decoding.rules import Lantern, Rule
+from lantern_demo.kernels.selection import Fused
 
-sampling.kernels = selection
 V, N = 4, 2**14 if here.type == "cuda" else 20
 p, q = torch.tensor([[0.05, 0.15, 0.35, 0.45], [0.5, 0.2, 0.05, 0.25]])
 pairs = torch.tensor(list(permutations(range(V), 2)))
@@ -257,82 +253,84 @@ u = (torch.arange(N) + 0.5) / N
 def shares(tokens):  # [..., N] -> [..., V]
     return one_hot(tokens, V).double().mean(-2)
 
-def chances():  # of each pair of drafts
-    first = sampling.draw_in_turn(q.expand(N, V), u[:, None])[:, 0]
+def chances(ops):  # of each pair of drafts
+    first = ops.draw_in_turn(q.expand(N, V), u[:, None])[:, 0]
     within = torch.stack([u[first == x].median() for x in range(V)])
     heights = torch.stack([within.repeat_interleave(N), u.repeat(V)], 1)
-    both = sampling.draw_in_turn(q.expand(V * N, V), heights).view(V, N, 2)
+    both = ops.draw_in_turn(q.expand(V * N, V), heights).view(V, N, 2)
     assert torch.equal(both[..., 0], torch.arange(V)[:, None].expand(V, N))
     return shares(first)[pairs[:, 0]] * shares(both[..., 1])[pairs[:, 0], pairs[:, 1]]
 
-def laws(rule, drawn):  # of a node's token; for each pair if the prefix fixes the drafts
+def laws(ops, rule, drawn):  # of a node's token; for each pair if the prefix fixes the drafts
     count = len(pairs) * N
     rows, heights = pairs.repeat_interleave(N, 0), u.repeat(len(pairs))
     children = Children(rows, q.expand(count, V) if drawn else None, table)
-    verdict = decide(rule, p.expand(count, V), children, heights[:, None].repeat(1, 3))
+    verdict = ops.decide(rule, p.expand(count, V), children, heights[:, None].repeat(1, 3))
     accepted = verdict.accepted.view(-1, N, 2).double().mean(1)
     # where a rejection leaves nothing, no token is drawn, nor is a draft rejected
-    bonus = shares(sampling.draw(verdict.residual, heights).clamp(0, V - 1).view(-1, N))
+    bonus = shares(ops.draw(verdict.residual, heights).clamp(0, V - 1).view(-1, N))
     first, second = (one_hot(x, V) for x in pairs.unbind(1))
     one, two = accepted.split(1, 1)
     found = one * first + (1 - one) * (two * second + (1 - two) * bonus)
-    return (chances() @ found)[None] if drawn else found
+    return (chances(ops) @ found)[None] if drawn else found
 
-for switch.reason in ("off", ""):
-    assert switch.on(here) == (not switch.reason)
+fused = Fused()
+assert fused.fits(p[None])
+for ops in (PYTORCH, fused):
     for drawn in (True, False):
-        off = (laws(Rule(), drawn) - p).abs().max()
-        assert off < 1 / N, (switch.reason, drawn, off)
-off = (laws(Lantern(2, 0.4), True) - p).abs().max()
+        off = (laws(ops, Rule(), drawn) - p).abs().max()
+        assert off < 1 / N, (ops, drawn, off)
+off = (laws(fused, Lantern(2, 0.4), True) - p).abs().max()
 assert off > 2 / N, off
 print("alike")
 """
 
 RUNS = """
+import os
 import sys
-import torch
 from dataclasses import replace
 from small_models import TEXT, model_of, of_llamagen
-from lantern_demo.decoding import switch
 shallow = of_llamagen(replace(TEXT, layers=1))  # layers are all alike, and the interpreter is slow
 model = shallow if sys.argv[1] == "shallow" else model_of(sys.argv[1])
+fused = model.joined
+os.environ["LANTERN_KERNELS"] = "0"
 joined = model.joined
-assert joined[0].fused and joined[1].fused
+assert fused[0].fused and fused[1].fused and not joined[0].fused
 for method in sys.argv[2:]:
-    switch.INTERPRETED = True
     noise = "shared" if method == "eagle1" else "independent"
-    kernels = model.run(joined, method, (1.0, 20, 1.0), num_tokens=4, noise=noise)[-1]
-    assert switch.on(torch.device("cpu")) and kernels.runner_reason == "", kernels.runner_reason
-    switch.INTERPRETED = False
-    modules = model.run(joined, method, (1.0, 20, 1.0), num_tokens=4, noise=noise)[-1]
+    kernels, modules = (
+        model.run(one, method, (1.0, 20, 1.0), num_tokens=4, noise=noise)[-1]
+        for one in (fused, joined)
+    )
+    assert fused[0].fused and kernels.runner_reason == "", kernels.runner_reason
     assert (kernels.tokens, kernels.accepted_lengths) == (modules.tokens, modules.accepted_lengths)
 print("alike")
 """
 
 FAULT = """
-import torch
 from small_models import model_of
-from lantern_demo.decoding import switch
-from lantern_demo.models import kernels
+from lantern_demo.kernels import layer
 
 def broken(*_, **__):
     raise RuntimeError("no C compiler\\nand more")
 
-kernels.attend = broken
+layer.attend = broken
 model = model_of("llamagen")
-faulty = model.run(model.joined, "eagle1")[-1]
-assert faulty.runner_reason == "without kernels: RuntimeError: no C compiler", faulty.runner_reason
-assert not switch.on(torch.device("cpu"))
-assert faulty.tokens == model.run(model.joined, "eagle1")[-1].tokens
+target, drafter, ops, _ = joined = model.joined
+assert target.fused and drafter.fused and not ops.reason
+for starts in (2, 1):  # then none is tried
+    *steps, faulty = model.run(joined, "eagle1")
+    assert [step.index for step in steps].count(0) == starts
+    assert faulty.runner_reason == "without kernels: RuntimeError: no C compiler", ops.reason
+    assert faulty.tokens == model.run(model.modules, "eagle1")[-1].tokens
+    assert not target.fused and not drafter.fused
 print("alike")
 """
 
 WITHOUT = """
 import sys
 import types
-import torch
 from small_models import model_of  # before the fault: PyTorch may use Triton too
-from lantern_demo.decoding import switch
 
 for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
     del sys.modules[name]
@@ -344,21 +342,20 @@ drawn = model.run(model.joined, "lantern++")[-1]
 assert drawn.runner_reason.startswith("without kernels: "), drawn.runner_reason
 assert "triton" in drawn.runner_reason.lower(), drawn.runner_reason
 assert ("3.4.0 is older than 3.5" in drawn.runner_reason) == (sys.argv[1] == "old")
-assert len(drawn.tokens) == 16 and not switch.on(torch.device("cpu"))
+assert len(drawn.tokens) == 16
 print("alike")
 """
 
 OFF = """
 import os
 import sys
-import torch
 from small_models import model_of
-from lantern_demo.decoding import switch
 
 if sys.argv[1:] == ["unset"]:
     del os.environ["LANTERN_KERNELS"]
 model = model_of("llamagen")
-print(switch.on(torch.device("cpu")), model.run(model.joined, "eagle1")[-1].runner_reason)
+joined = model.joined
+print(bool(joined[0].fused), model.run(joined, "eagle1")[-1].runner_reason)
 """
 
 # what is launched is traced, on the device without values, and compiled
@@ -399,12 +396,11 @@ JITFunction.run = without_a_launch
 # every kernel of whole steps at published sizes
 COMPILED = """
 from launches import META, step_of
-from lantern_demo.decoding import switch
-from lantern_demo.models import kernels, trial
+from lantern_demo.kernels import layer as kernels, switch, trial
 
-switch.on = lambda device: True
+switch._could = switch._wanted = lambda *_: True
 trial.LEFT_OUT = True  # nothing has values
-kernels.starts_early = lambda device: capability >= 90
+trial.starts_early = lambda device: capability >= 90
 runs = [(method, "small", torch.bfloat16) for method in ("vanilla", "eagle1", "eagle2", "sjd")]
 runs += [(method, "paper", torch.bfloat16) for method in ("lantern", "lantern++")]
 runs += [("lantern++", "small", torch.float32), ("lantern", "paper", torch.float32)]
@@ -434,10 +430,10 @@ print("compiled")
 
 # whatever a visitor's top-k is divided by, a cut is the same kernel
 CUTS = """
-from lantern_demo.decoding import selection
+from lantern_demo.kernels import selection
 
 for k in (1, 1000, 1008):
-    selection.cut(torch.empty(2, 16384, device="meta"), k)
+    selection.cut(torch.empty(2, 16384, device="meta"), k, True)
 print(*(one.name for one in compiled.values()))
 """
 
@@ -482,7 +478,7 @@ Prints = Callable[..., str]
 def forks(**variables: str) -> Iterator[Prints]:
     """Give what runs programs of this project under some variables."""
     here = Path(__file__).parent
-    paths = {"PYTHONPATH": os.pathsep.join(map(str, (here, here.parent)))}
+    paths = {"PYTHONPATH": os.pathsep.join(map(str, (here / "helpers", here, here.parent)))}
     with subprocess.Popen(
         [sys.executable, "-c", FORKS],
         stdin=subprocess.PIPE,
@@ -550,7 +546,7 @@ def test_a_visitors_top_k_compiles_nothing(tmp_path: Path, prints: Prints) -> No
 
 
 @triton_alone
-def test_an_error_of_a_kernel_turns_all_off_and_is_stated(interpreted: Prints) -> None:
+def test_an_error_of_a_kernel_refuses_all_and_is_stated(interpreted: Prints) -> None:
     assert interpreted(FAULT) == "alike\n"
 
 
@@ -575,19 +571,16 @@ def card(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """What changes a card of 9.0 that no variable mentions."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(switch, "INTERPRETED", False)
-    monkeypatch.setattr(switch, "reason", "")
-    monkeypatch.setattr(switch, "_new_enough", switch._new_enough.__wrapped__)
-    monkeypatch.setattr(switch, "wanted", switch.wanted.__wrapped__)
     monkeypatch.delenv("LANTERN_KERNELS", raising=False)
     return monkeypatch
 
 
 def test_by_default_a_card_runs_none(card: pytest.MonkeyPatch) -> None:
     assert not switch.on(CUDA)
-    assert switch.why_off(CUDA) == "without kernels: LANTERN_KERNELS=1 turns them on"
+    off = switch.ops_of(CUDA, 60)
+    assert type(off) is Ops and off.reason == "without kernels: LANTERN_KERNELS=1 turns them on"
     card.setenv("LANTERN_KERNELS", "1")
-    card.setattr(switch, "_installed", lambda: True)
-    assert switch.on(CUDA) and switch.why_off(CUDA) == ""
+    assert switch.on(CUDA)
 
 
 @pytest.mark.parametrize("other", ["older", "AMD", "lent"])
@@ -601,30 +594,30 @@ def test_other_cards_run_none_and_the_record_has_no_reason(
     if other == "lent":
         card.setattr(switch, "LENT", True)
     card.setenv("LANTERN_KERNELS", "1")
-    assert not switch.on(CUDA) and switch.why_off(CUDA) == ""
+    assert not switch.on(CUDA) and switch.ops_of(CUDA, 60).reason == ""
 
 
-def test_a_compiler_that_fails_is_named_without_its_command(card: pytest.MonkeyPatch) -> None:
-    @switch.guarded
+def test_a_compiler_that_fails_is_named_without_its_command() -> None:
+    @guarded
     def launch() -> None:
         raise subprocess.CalledProcessError(1, ["/usr/bin/gcc", "/tmp/tmp1/main.c"])
 
-    with pytest.raises(switch.KernelError):
-        switch.tried(launch)
-    assert switch.reason == "without kernels: the C compiler failed; it needs Python's headers"
+    with pytest.raises(KernelError) as found:
+        launch()
+    said = "without kernels: the C compiler failed; it needs Python's headers"
+    assert why_off(found.value) == said
 
 
-def test_memory_that_was_freed_does_not_hide_an_error_of_a_kernel(card: pytest.MonkeyPatch) -> None:
-    """The second capture has modules."""
-    ends = iter([torch.OutOfMemoryError(), switch.KernelError("no"), None])
+def test_an_error_of_a_kernel_is_no_refused_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also once memory was freed: the run begins anew, and is captured without kernels."""
+    ends = iter([torch.OutOfMemoryError(), KernelError("no")])
 
     def capture(self: GraphRunner, shape: Any) -> Any:
-        if (error := next(ends)) is not None:
-            raise error
-        return shape
+        raise next(ends)
 
-    card.setattr(GraphRunner, "_capture", capture)
+    monkeypatch.setattr(GraphRunner, "_capture", capture)
     runner = object.__new__(GraphRunner)
-    runner.free = lambda: True
-    assert runner._captured("a shape") == "a shape"  # type: ignore[arg-type, comparison-overlap]
-    assert switch.reason == "without kernels: no"
+    runner.free, runner.graphs, runner.clock = lambda: True, {}, Clock("cpu")
+    with pytest.raises(KernelError):
+        runner._graph("a shape")  # type: ignore[arg-type]
+    assert not runner.reason

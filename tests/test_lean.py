@@ -96,12 +96,12 @@ def test_fused_and_joined_models_compute_the_modules_states(model: str) -> None:
     """The joined weights replace those that they were joined from, and the norms' scales."""
     of = model_of(model)
     wanted = states(of.target, of.condition), outputs(of.drafter, of.condition)
-    for target, drafter, _ in of.runners[1:]:
+    for target, drafter, *_ in of.runners[1:]:
         found = states(target, of.condition), outputs(drafter, of.condition)
         for one, other in zip(tree_leaves(found), tree_leaves(wanted), strict=True):
             error = (one - other).abs().max() / other.abs().max()
             assert float(error) < 3e-5, error
-    target, drafter, _ = of.joined
+    target, drafter, *_ = of.joined
     for joined, own in zip((target, drafter), (of.target, of.drafter), strict=True):
         kept = dict(joined.named_parameters())
         assert not any("q_proj" in name or "up_proj" in name for name in kept)

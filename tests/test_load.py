@@ -12,8 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from gradio_client import Client
 from space import free_port
 from tiny import program, wait_for, waiting
 
-from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Drawing, Pipeline
 from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.ui import api, limits, log, texts
 from lantern_demo.ui.frames import Frame
@@ -131,21 +133,60 @@ def test_one_run_at_a_time_whichever_endpoint_asks(url: str) -> None:
     assert [len(job.result(SECONDS)) for job in jobs] == [2, 2]
 
 
+@pytest.mark.slow
+def test_the_turn_alone_keeps_runs_apart(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of visitors and of Python, without Gradio's queue, and with a thread for each."""
+    service, seeds, take = Service(tiny_model, "cpu"), list[int](), Drawing.next
+    pipe = service.wait()
+    monkeypatch.setattr(service, "_worker", ThreadPoolExecutor(3))
+
+    def noted(self: Drawing) -> Any:
+        seeds.append(self.plan.settings.seed)
+        return take(self)
+
+    def visit(seed: int) -> None:
+        list(service.frames(service.request("a lantern", ["vanilla"], {"seed": seed})))
+
+    monkeypatch.setattr(Drawing, "next", noted)
+    with ThreadPoolExecutor(3) as callers:
+        runs = [callers.submit(visit, seed) for seed in (1, 2)]
+        runs.append(callers.submit(pipe.generate, "a lantern", "vanilla", seed=3))
+        assert all(run.exception(SECONDS) is None for run in runs)
+    assert sorted(seed for seed, _ in groupby(seeds)) == [1, 2, 3], "one after the other"
+
+
+def test_a_run_of_python_is_seen_by_the_page(tiny_service: Service) -> None:
+    """Who presses Draw is told of it, and no look delays it."""
+    steps = tiny_service.wait().stream("a lantern", "vanilla", seed=1)
+    next(steps)
+    assert tiny_service.busy and tiny_service.at_once(lambda: "looked") is None
+    steps.close()  # type: ignore[attr-defined]
+    assert not tiny_service.busy and tiny_service.at_once(lambda: "looked") == "looked"
+
+
+def test_a_lent_process_needs_no_turn_of_its_own(tiny_service: Service) -> None:
+    """ZeroGPU's is a copy of this one, in which the caller of the run has the turn for ever."""
+    request = tiny_service.request("a lantern", ["vanilla"], {"seed": 1})
+    with tiny_service.wait().turn():
+        *_, last = tiny_service._frames(request)
+    assert isinstance(last, Result)
+
+
 # -- leaving
 
 
 def steps_after(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The moments at which steps were taken, as a list that grows."""
     moments: list[float] = []
-    run = Pipeline.run
+    take = Drawing.next
 
-    def noted(self: Pipeline, *arguments: Any) -> Iterator[Any]:
-        for event in run(self, *arguments):
-            moments.append(time.monotonic())
-            time.sleep(0.02)  # a run long enough to leave in the middle of
-            yield event
+    def noted(self: Drawing) -> Any:
+        event = take(self)
+        moments.append(time.monotonic())
+        time.sleep(0.02)  # a run long enough to leave in the middle of
+        return event
 
-    monkeypatch.setattr(Pipeline, "run", noted)
+    monkeypatch.setattr(Drawing, "next", noted)
     return moments
 
 
@@ -219,16 +260,16 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(
     service = Service(tiny_model, "cpu")
     methods = ["vanilla", "eagle1", "eagle2"]
     request = service.request("a lantern", methods, {"tree": "small"})
-    run, seen, clock = Pipeline.run, [], [0.0]
+    take, seen, clock = Drawing.next, [], [0.0]
 
-    def slow(self: Pipeline, *arguments: Any) -> Iterator[Any]:
-        for event in run(self, *arguments):
-            if any(isinstance(other, Result) for other in seen):
-                clock[0] = 1000.0  # as if it had been that slow
-            seen.append(event)
-            yield event
+    def slow(self: Drawing) -> Any:
+        event = take(self)
+        if any(isinstance(other, Result) for other in seen):
+            clock[0] = 1000.0  # as if it had been that slow
+        seen.append(event)
+        return event
 
-    monkeypatch.setattr(Pipeline, "run", slow)
+    monkeypatch.setattr(Drawing, "next", slow)
     monkeypatch.setattr("lantern_demo.runs.race.perf_counter", lambda: clock[0])
     found = [item for item in service.frames(request) if not isinstance(item, Frame)]
     assert {item.method for item in found} == set(methods)

@@ -7,14 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
-import torch
 from PIL import Image
 
-from lantern_demo.decoding import switch
-from lantern_demo.decoding.loop import device_work
-from lantern_demo.settings.settings import Settings
-from lantern_demo.ui import look_alikes, texts
-from lantern_demo.ui.look_alikes import AROUND, CELLS, LIKED, looker
+from lantern_demo.ui import texts
+from lantern_demo.ui.look_alikes import AROUND, looker
 from lantern_demo.ui.run_view import picture_of
 from lantern_demo.ui.service import Service
 
@@ -31,15 +27,7 @@ TREE = {"tokens": [3, 5, 7, 6, 3], "parents": [0, 0, 0, 1, 2], "at": 100}
 
 
 def step(**changes: Any) -> dict[str, Any]:
-    asked = {
-        "model": "tiny",
-        "prompt": "a red lantern",
-        "settings": Settings().as_dict(),
-        "tokens": [3] * TOKENS,
-        "tree": TREE,
-        "cells": [40],
-    }
-    return asked | changes
+    return {"model": "tiny", "tokens": [3] * TOKENS, "tree": TREE} | changes
 
 
 def shows(service: Service, strip: Image.Image, square: int, tokens: list[int], cell: int) -> bool:
@@ -64,9 +52,9 @@ def strips(monkeypatch: pytest.MonkeyPatch) -> list[Image.Image]:
 def test_the_nodes_of_a_tree_are_shown_with_the_guesses_above_them(
     look: Look, tiny_service: Service, strips: list[Image.Image]
 ) -> None:
-    found = look(step(cells=[]))
+    found = look(step())
     (strip,) = strips
-    assert strip.width == strip.height * 5 and len(found["tree"]) == 5 and found["liked"] == []
+    assert strip.width == strip.height * 5 and len(found["tree"]) == 5
     before, behind = [3] * 101, [3] * 155
     for square, drawn, cell in zip(
         found["tree"],
@@ -79,68 +67,23 @@ def test_the_nodes_of_a_tree_are_shown_with_the_guesses_above_them(
     assert [square is None for square in ends] == [False, False, False, True, True]
 
 
-def test_what_the_model_likes_in_a_place_follows_from_the_tokens_before(
-    look: Look, tiny_service: Service, strips: list[Image.Image]
-) -> None:
-    def liked(**changes: Any) -> list[int]:
-        return [token for token, *_ in look(step(**changes))["liked"][0]]
-
-    found = look(step())
-    assert len(found["liked"][0]) == LIKED and liked(cells=[0]) == [], "nothing is before the first"
-    for token, p, square in found["liked"][0]:
-        assert 0 < p <= 1
-        assert shows(tiny_service, strips[0], square, [*[3] * 40, token, *[3] * 215], 40)
-    before = [3] * 39
-    assert liked(tokens=[*before, 5, *[3] * 216]) != liked()
-    assert liked(tokens=[*before, 3, *[5] * 216]) == liked(), "and none behind"
-    many = look(step(cells=list(range(1, 40))))["liked"]
-    assert len(many) == CELLS, "no more than are shown, however many are sent"
-
-
-def test_after_an_error_of_a_kernel_modules_look(
-    look: Look, tiny_service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On the pipeline's own device, which need not be the current one."""
-    asked = step(cells=[50], tokens=[7] * TOKENS)  # a picture that no other look has kept
-    real, broken, devices = look_alikes.own_logits, [True], list[Any]()
-
-    def logits(*given: Any) -> Any:
-        if broken:
-            raise switch.KernelError(f"no kernel {broken.pop()}")
-        return real(*given)
-
-    def work(device: torch.device) -> Any:
-        devices.append(device)
-        return device_work(device)
-
-    monkeypatch.setattr(switch, "reason", "")
-    monkeypatch.setattr(look_alikes, "own_logits", logits)
-    monkeypatch.setattr(look_alikes, "device_work", work)
-    assert len(look(asked)["liked"][0]) == LIKED
-    assert switch.reason == "without kernels: no kernel True"
-    assert devices == [tiny_service.wait().device]
-
-
 def test_a_picture_is_sent(look: Look) -> None:
     strip = picture_of(look(step())["picture"])
-    assert strip.width == strip.height * (len(TREE["tokens"]) + LIKED)
+    assert strip.width == strip.height * len(TREE["tokens"])
 
 
 def test_nothing_is_decoded_outside_a_lease(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.ui.look_alikes.on_zero_gpu", lambda: True)
-    assert look(step()) == {"error": texts.to_visitor(texts.NO_LOOK_HERE)}
+    assert look(step()) == {"error": texts.to_visitor(ValueError(texts.NO_LOOK_HERE))}
 
 
 WRONG: dict[str, list[Any]] = {
-    "cells": [None, 3, [TOKENS], [-1], [True], ["0"]],
     "tokens": [
         None,
         "3" * TOKENS,
         [3] * 1_000_000,
         *([v] * TOKENS for v in (10**9, -1, True, 3.0)),
     ],
-    "settings": [None, {"seeds": 1}, {"seed": [1]}, {"tree": ["0"] * 100_000}],
-    "prompt": [None, "", "x" * 100_000, "\x00"],
     "tree": [
         *(None, [], {}, {"tokens": [3] * 18, "parents": [0] * 18, "at": 0}),
         *(TREE | changed for changed in ({"at": TOKENS}, {"parents": [0, 0, 0, 1, 4]})),
@@ -159,7 +102,7 @@ def test_what_is_no_step_is_refused_by_a_sentence(look: Look, name: str) -> None
 
 
 def test_nothing_is_decoded_beside_a_run(look: Look, tiny_service: Service) -> None:
-    with tiny_service._turn:
+    with tiny_service.wait().turn():
         assert look(step()) == {"error": texts.LOOK_LATER, "later": True}
     assert "error" not in look(step())
 
@@ -176,6 +119,6 @@ def test_looking_over_http(server: str) -> None:
 
     assert "picture" in post().json()
     assert set(post(data=None).json()) == {"error"}
-    assert post(data=step(cells=[TOKENS])).json()["error"].startswith("The step must have")
+    assert post(data=step(tokens=[TOKENS])).json()["error"].startswith("The step must have")
     for name in ("__init__", "postprocess", "", "look.__globals__"):
         assert post(fn_name=name).status_code == 404

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -39,12 +38,9 @@ def ask(*arguments: Any) -> Any:
 
 
 async def asked(
-    address: str,
-    name: str | None = None,
-    parameters: dict[str, Any] | None = None,
-    progress: bool = True,
+    address: str, name: str | None = None, parameters: dict[str, Any] | None = None
 ) -> Any:
-    """The list of tools, or the result of one, of a client that asks for progress, or does not."""
+    """The list of tools, or the result of one, of a client that asks for progress."""
     from mcp import ClientSession
     from mcp.client.streamable_http import streamablehttp_client
 
@@ -55,14 +51,7 @@ async def asked(
         await session.initialize()
         if name is None:
             return (await session.list_tools()).tools
-        callback = AsyncMock() if progress else None
-        return await session.call_tool(name, parameters, progress_callback=callback)
-
-
-def pictures(answer: Any) -> list[tuple[int, int]]:
-    """The sizes of the pictures of an answer."""
-    found = [base64.b64decode(part.data) for part in answer.content if part.type == "image"]
-    return [Image.open(BytesIO(data)).size for data in found]
+        return await session.call_tool(name, parameters, progress_callback=AsyncMock())
 
 
 def test_programs_draw_by_mcp(served: str) -> None:
@@ -71,23 +60,9 @@ def test_programs_draw_by_mcp(served: str) -> None:
     assert "What there is to draw here" in tools["draw"].description
     parameters = {"prompt", "method", "seed", "settings"}
     assert set(tools["draw"].inputSchema["properties"]) == parameters
-
-    asked = {"prompt": "a zebra lantern", "seed": 3, "settings": {"lanternpp_lambda": 2}}
-    for progress in (True, False):
-        drawn = ask(served, "draw", asked, progress)
-        assert not drawn.isError and pictures(drawn) == [(256, 256)]
-        numbers = json.loads(drawn.content[-1].text)
-        assert (numbers["method"], numbers["unknown_words"]) == ("lantern++", ["zebra"])
-        assert numbers["completed"] == "one round lantern over a lake at dusk"
-        assert numbers["warning"] is None
-    raced = ask(served, "compare", {"prompt": "a red lantern", "methods": ["vanilla", "eagle1"]})
-    ((wide, _),) = pictures(raced)
-    assert wide > 2 * 256, "one sheet of both"
-    record = json.loads(raced.content[-1].text)
-    assert record["methods"]["eagle1"]["speedup"] > 0
-    assert "token_ids" not in record["methods"]["eagle1"]
+    drawn = ask(served, "draw", {"prompt": "a zebra lantern", "seed": 3})
+    (picture,) = (part for part in drawn.content if part.type == "image")
+    assert Image.open(BytesIO(base64.b64decode(picture.data))).size == (256, 256)
+    assert not drawn.isError and "zebra" in drawn.content[-1].text
     refused = ask(served, "draw", {"prompt": ""})
     assert refused.isError and "prompt is empty; say what to draw" in refused.content[0].text
-
-    (offer,) = ask(served, "model", {}).content
-    assert json.loads(offer.text)["model"]["id"] == "tiny"

@@ -21,10 +21,9 @@ from tiny import command
 from examples.make_bundled_model.folder import published_tensors
 from lantern_demo.models import checkpoints, hub
 from lantern_demo.models.checkpoints import GIB
-from lantern_demo.models.families import LAYOUTS, blank_network
+from lantern_demo.models.families import FAMILIES, LAYOUTS, blank_network, blank_tokenizer
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import shapes_of
-from lantern_demo.models.tokenizer import blank_tokenizer
 from lantern_demo.runs.load import load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
@@ -202,7 +201,7 @@ def test_check_of_the_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out = _check(capsys, "llamagen-t2i-512")
-    assert "target: model.safetensors of jadohu/LlamaGen-T2I-2, revision main; to download" in out
+    assert "target: model.safetensors of jadohu/LlamaGen-T2I-2; to download" in out
     assert "To download: about 13.9 GiB." in out and "estimates" in out
     assert out.count("to download") == 4 and "drafter: no drafter" not in out
     file = tmp_path / "model.safetensors"
@@ -231,3 +230,10 @@ def test_the_table_of_models_is_that_of_the_estimates() -> None:
         if published is not None:
             assert abs(float(row[7]) - published.memory / GIB) < 0.06, name
             assert row[8] == "LANTERN's", name
+
+
+def test_a_family_has_five_names() -> None:
+    """A new one is a file, a row of this table, and rows of the registry."""
+    names = {"NETWORKS", "LAYOUTS", "TOKENIZER", "configured", "prompt_reader"}
+    for sizes, family in FAMILIES.items():
+        assert names <= {*vars(family)} and sizes in family.NETWORKS

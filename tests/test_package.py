@@ -5,14 +5,13 @@ and its rooms do not lean on what they must not know.
 from __future__ import annotations
 
 import ast
-import contextlib
-import io
 import json
 import re
 import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from graphlib import TopologicalSorter
 from importlib.util import resolve_name
 from pathlib import Path
@@ -115,59 +114,6 @@ def test_every_method_has_a_colour_of_its_own() -> None:
     assert len({colour(name) for name in METHODS}) == len(METHODS)
 
 
-def code_of(text: str) -> list[str]:
-    """The lines of code blocks, those that are continued joined, and the code within lines."""
-    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    return lines + [part.replace("\n", " ") for part in re.findall(r"(?<!`)`([^`]+)`(?!`)", text)]
-
-
-def options_of(program: str) -> set[str]:
-    """The options of a module's command line (such as `lantern_demo.bench audit`) by its help; of a
-    script, by its text.
-    """
-    if program.endswith(".py") and program.count("/") < 2:
-        text = (ROOT / program).read_text(encoding="utf-8")
-        text += " --help" if "ArgumentParser(" in text else ""
-    else:
-        module, *rest = program.split()
-        told = io.StringIO()
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            contextlib.redirect_stdout(told),
-            contextlib.suppress(SystemExit),
-        ):
-            patch.setattr(sys, "argv", [module, *rest, "--help"])
-            if program.endswith(".py"):
-                runpy.run_path(str(ROOT / program), run_name="__main__")
-            # it is run, whoever has imported it; a package stays, since its modules are attributes
-            # of it
-            runs = f"{module}.__main__" if hasattr(sys.modules.get(module), "__path__") else module
-            patch.delitem(sys.modules, runs, raising=False)
-            runpy.run_module(module, run_name="__main__")
-        text = told.getvalue()
-    return set(re.findall(r"--[a-z][a-z0-9-]*", text))
-
-
-@pytest.mark.slow
-def test_commands_and_options_exist() -> None:
-    """Every command of README and docs has the options that it is shown with."""
-    commands: dict[str, set[str]] = {}
-    for path in DOCS:
-        for code in code_of(path.read_text(encoding="utf-8")):
-            found = re.search(
-                r"(?:^|\s)(?:-m (lantern_demo\S*(?: speed| audit)?)|python (\S+\.py))(.*)",
-                code,
-            )
-            if found:
-                # what stands before belongs to torchrun
-                options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", found[3]))
-                commands.setdefault(found[1] or found[2], set()).update(options)
-    assert {"app.py", "lantern_demo.bench audit", "examples/gpu.py"} <= set(commands)
-    for program, options in commands.items():
-        assert not (odd := options and options - options_of(program)), f"{program}: {odd}"
-
-
 def test_commands_for_pytorch_keep_to_the_requirements() -> None:
     """Otherwise pip fetches a release that is too new, and with requirements.txt another build."""
     newest = pins()["torch"].partition(",")[2]
@@ -178,45 +124,19 @@ def test_commands_for_pytorch_keep_to_the_requirements() -> None:
         assert f'"torch{newest}"' in command, command
 
 
-def test_names_in_the_docs_exist() -> None:
-    """Files, classes and variables that are named are there; all settings, methods, trees and
-    models are described.
-    """
-    text = "\n".join(path.read_text(encoding="utf-8") for path in DOCS)
-    # Where a sentence has named the folder before, a file stands without it.
-    places = [ROOT, *(ROOT / "lantern_demo" / folder for folder in ("models", "decoding"))]
-    for name in re.findall(
-        r"`([\w./*-]+\.(?:py|js|txt|toml)|(?:lantern_demo|tests|examples|docs)/[\w./*-]+|\.ci/\w+)`",
-        text,
-    ):
-        assert any(list(place.glob(name)) for place in places), name
-    code = "\n".join(
-        path.read_text(encoding="utf-8") for path in (ROOT / "lantern_demo").rglob("*.py")
-    ) + (ROOT / "app.py").read_text(encoding="utf-8")
-    for path in ("CONTRIBUTING.md", "docs/architecture.md"):
-        named = re.findall(
-            r"`((?:[A-Z][a-z]+)+|[a-z]+_[a-z_]+)`", (ROOT / path).read_text(encoding="utf-8")
-        )
-        known = set(re.findall(r"\w+", code)) | {"sdk_version"}
-        assert named and not (missing := set(named) - known), missing
-    in_code = set(re.findall(r"\"(LANTERN_[A-Z_]+)\"", code))
-    assert set(re.findall(r"\bLANTERN_[A-Z_]+", text)) == in_code
-    described = {
-        "operations": in_code,
+def test_tables_of_the_docs_name_all_settings_methods_trees_models_and_variables() -> None:
+    code = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("lantern_demo/**/*.py"))
+    code += (ROOT / "app.py").read_text(encoding="utf-8")
+    described: dict[str, Iterable[str]] = {
+        "operations": re.findall(r"\"(LANTERN_[A-Z_]+)\"", code),
         "api": Settings().as_dict(),
         "methods": [*METHODS, *TREES],
-        "models": REGISTRY,
+        "models": set(REGISTRY) - {"lantern-scenes"},
     }
     for document, names in described.items():
-        tables = "\n".join(
-            re.findall(
-                r"^\|.*",
-                (ROOT / "docs" / f"{document}.md").read_text(encoding="utf-8"),
-                re.MULTILINE,
-            )
-        )
-        for name in names:
-            assert f"`{name}`" in tables or name == "lantern-scenes", f"{document}.md: {name}"
+        text = (ROOT / "docs" / f"{document}.md").read_text(encoding="utf-8")
+        rows = "\n".join(line for line in text.splitlines() if line.startswith("|"))
+        assert not [name for name in names if f"`{name}`" not in rows], document
 
 
 def test_versions_agree() -> None:
@@ -242,11 +162,7 @@ def test_what_imports_bring_along(tmp_path: Path) -> None:
     """Decoding stands on PyTorch alone, models run without Gradio, and importing the app prints,
     launches and leaves nothing.
     """
-    rooms = sorted(
-        path.stem
-        for path in (ROOT / "lantern_demo" / "decoding").glob("*.py")
-        if path.stem not in ("__init__", "selection")  # which needs Triton
-    )
+    rooms = sorted(path.stem for path in (ROOT / "lantern_demo" / "decoding").glob("[!_]*.py"))
     assert "loop" in rooms
     steps = [" ".join(f"lantern_demo.decoding.{room}" for room in rooms)]
     steps += ["lantern_demo.runs.load lantern_demo.models.registry", "app lantern_demo.ui.page"]
@@ -292,8 +208,10 @@ def all_imports() -> dict[str, set[str]]:
 ROOMS = {
     # what imports -> what of the project it may import
     "lantern_demo.decoding.": ("lantern_demo.decoding.",),
+    "lantern_demo.kernels.": ("lantern_demo.kernels.", "lantern_demo.decoding."),
     "lantern_demo.models.": (
         "lantern_demo.models.",
+        "lantern_demo.kernels.",
         "lantern_demo.decoding.",
         "lantern_demo.disk_cache",
         "lantern_demo.faults",
@@ -305,9 +223,9 @@ FAMILIES = {f"lantern_demo.models.{family}" for family in ("llamagen", "anole")}
 
 
 def test_rooms_know_only_what_they_stand_on() -> None:
-    """Nothing imports itself by way of others; only the page knows Gradio, and only the table of
-    families knows a family, but for the format of model folders, which is LlamaGen's own. The
-    registry is data.
+    """Nothing imports itself by way of others; only the page knows Gradio, and only kernels know
+    Triton. Only the table of families knows a family, but for model folders, which are LlamaGen's:
+    their format, and their networks on a CPU. The registry is data.
     """
     imports = all_imports()
     assert imports["lantern_demo.models.registry"] == set()
@@ -319,11 +237,12 @@ def test_rooms_know_only_what_they_stand_on() -> None:
                 found,
             )
         part = name.removeprefix("lantern_demo.models.")
-        if part != name and part not in ("families", "bundled"):
+        if part != name and part not in ("families", "bundled", "prepare"):
             assert not FAMILIES & found, (name, found)
     TopologicalSorter(imports).prepare()  # raises CycleError, which tells the circle
     for path in sorted((ROOT / "lantern_demo").rglob("*.py")):
         other = "examples|tests" if "ui" in path.parts else "examples|tests|gradio"
+        other += "" if "kernels" in path.parts else "|triton"
         leans = rf"^\s*(import|from) ({other})\b"
         assert not re.search(leans, path.read_text(encoding="utf-8"), re.MULTILINE), path.name
 
@@ -385,24 +304,6 @@ def test_the_readme_has_every_method() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([^`]+)` \|.*?\| (yes|no) \|", text, re.MULTILINE)
     assert rows == [(method.id, "yes" if method.lossless else "no") for method in METHODS.values()]
-
-
-def test_the_table_of_modules_has_every_module() -> None:
-    rows = re.findall(
-        r"^\| (?:(\w+): )?(`.*?) \|",
-        (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Modules")[2],
-        re.M,
-    )
-    for folder in ("", "decoding", "settings", "runs", "bench", "ui", "models"):
-        here = ROOT / "lantern_demo" / folder
-        named = {
-            name for at, names in rows if at == folder for name in re.findall(r"`(\w+)/?`", names)
-        }
-        there = {path.stem for path in here.glob("*.py")} - {"__init__", "__main__"}
-        assert there <= named, f"{folder}: {there - named}"
-        assert all(name in there or (here / name).is_dir() for name in named), (
-            f"{folder}: {named - there}"
-        )
 
 
 def test_the_audits_document_shows_its_report() -> None:

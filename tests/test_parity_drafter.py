@@ -23,6 +23,7 @@ from torch import Tensor
 from lantern_demo.decoding import drafting
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.drafting import DynamicTree, StaticProposer, StaticTree
+from lantern_demo.decoding.ops import Ops
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.models.llamagen import Drafter
@@ -183,7 +184,7 @@ def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.Monkey
     def recorded(q: Tensor, uniforms: Tensor) -> Tensor:
         return torch.stack([rest.pop(0)[: uniforms.shape[1]] for _ in range(len(q))])
 
-    monkeypatch.setattr(drafting, "draw_in_turn", recorded)
+    monkeypatch.setattr(Ops, "draw_in_turn", staticmethod(recorded))
     golden, draft, *_ = drafted(case, name, case.about["sample_processor"])
     assert not rest
     close(

@@ -8,6 +8,7 @@ import inspect
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,14 @@ import numpy
 import pytest
 
 from lantern_demo import load
-from lantern_demo.decoding.drafting import DynamicTree, StaticTree
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.window import Window
 from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result, record_of
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
-from lantern_demo.settings.settings import Settings, choice_of, settings_of
+from lantern_demo.settings.settings import Settings, choice_of, planned, settings_of
 from lantern_demo.settings.trees import DEFAULTS, drafts_by_device
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import table
@@ -140,7 +141,7 @@ def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
         ("lantern++", "paper", 58),
         ("eagle1", "chain", 6),
     ):
-        assert choice_of(METHODS[method].drafts, Settings(tree=named)).policy.nodes == nodes
+        assert planned(METHODS[method], Settings(tree=named)).drafts.nodes == nodes
     stats = pipe.generate("a lantern", "eagle1", tree="0 1 00 01 000")
     assert (stats.nodes, stats.tree_settings) == (6, {"tree": "0 1 00 01 000"})
     assert stats.tree == "static tree of 5 in 3 levels (0 1 00 01 000)"
@@ -153,7 +154,7 @@ def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
         ("eagle2", "chain", "tree of 7 in up to 3 levels (small, since chain is no dynamic tree)"),
         ("eagle1", "chain", "static chain of 5 (chain)"),
     ):
-        assert choice_of(METHODS[method].drafts, pipe.settings(tree=tree)).reason.endswith(told)
+        assert planned(METHODS[method], pipe.settings(tree=tree)).tree.endswith(told)
 
 
 @pytest.mark.parametrize(
@@ -171,8 +172,22 @@ def test_what_is_not_given_of_a_dynamic_tree_is_the_trees(
 ) -> None:
     """Of the device's default tree where no tree is named; never more nodes than there can be."""
     for device, shape in (("cpu", cpu), ("cuda", cuda)):
-        found = choice_of(DynamicTree, Settings(**given), DEFAULTS[device]).policy
+        found, _ = choice_of(DynamicTree, Settings(**given), DEFAULTS[device])
         assert found == DynamicTree(*shape), device
+
+
+def test_a_method_whose_drafts_cannot_be_made_is_refused_by_name(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Lacking(DraftConfig):
+        def __init__(self, nodes: int) -> None: ...
+
+    row = replace(METHODS["vanilla"], id="lacking", drafts=Lacking)
+    monkeypatch.setitem(METHODS, row.id, row)
+    told = "method lacking cannot be set up: TypeError: .* missing 1 required positional argument"
+    with pytest.raises(ValueError, match=told):
+        pipe.compare(PROMPT, ["vanilla", "lacking"])
+    assert pipe.generate(PROMPT, "vanilla").tokens
 
 
 def test_more_nodes_than_the_default_tree_can_have_are_refused(pipe: Pipeline) -> None:
@@ -194,10 +209,10 @@ OWN = {"cpu": {"static": "0 1", "dynamic": [3, 1, 5], "window": 3}}
 @pytest.mark.parametrize("device", list(DEFAULTS))
 @pytest.mark.parametrize("kind", [StaticTree, DynamicTree, Window])
 def test_a_default_is_given_again_by_its_settings(device: str, kind: Any) -> None:
-    found = choice_of(kind, Settings(), DEFAULTS[device])
-    again = Settings().with_changes(**settings_of(found.policy))
-    assert choice_of(kind, again, DEFAULTS["cpu"]).policy == found.policy
-    assert found.reason.endswith(" (default)")
+    drafts, source = choice_of(kind, Settings(), DEFAULTS[device])
+    again = Settings().with_changes(**settings_of(drafts))
+    assert choice_of(kind, again, DEFAULTS["cpu"])[0] == drafts
+    assert source == "default"
 
 
 def test_a_model_folder_brings_its_own_trees(folder: Path, tmp_path: Path) -> None:

@@ -4,15 +4,18 @@ be run.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shutil
 import sys
 import threading
-from collections import Counter
-from collections.abc import Iterator
+import traceback
+from collections import Counter, deque
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,18 +28,18 @@ from tiny import page_of, ran, write_tiny_model
 
 from lantern_demo import load
 from lantern_demo.decoding import timing
-from lantern_demo.decoding.graphs import Runners
+from lantern_demo.decoding.graphs import Runner, Runners
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.models import checkpoints, device
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs import pipeline, race
-from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Drawing, Pipeline
 from lantern_demo.runs.race import SLICE_SECONDS, Rotation
 from lantern_demo.runs.result import MethodFailed, Result
-from lantern_demo.ui import compare, files, texts
-from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle
+from lantern_demo.ui import api, compare, files, texts
+from lantern_demo.ui.compare import FRAMES_TOLD, begin, draw, repeat, settle
 from lantern_demo.ui.components import status_html
 from lantern_demo.ui.form import OTHERS
 from lantern_demo.ui.run_state import Shown
@@ -180,22 +183,76 @@ def test_no_race_is_begun_that_memory_cannot_hold(
 
 
 def test_leaving_a_race_ends_all_its_runs(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[str] = []
-    run = Pipeline.run
+    ended: set[str] = set()
+    close = Drawing.close
 
-    def watched(self: Pipeline, method: Any, *rest: Any) -> Iterator[Any]:
-        try:
-            yield from run(self, method, *rest)
-        finally:
-            ended.append(method.id)
+    def watched(self: Drawing) -> None:
+        close(self)
+        assert inspect.getgeneratorstate(self.steps) == inspect.GEN_CLOSED
+        ended.add(self.plan.method.id)
 
-    monkeypatch.setattr(Pipeline, "run", watched)
+    monkeypatch.setattr(Drawing, "close", watched)
     with closing(pipe.compare(PROMPT, **KNOBS)) as events:
         seen: set[str] = set()
         while seen != set(DEFAULT):
             seen.add(next(events)[0])
-    assert set(ended) == set(DEFAULT)
+    assert ended == set(DEFAULT)
     assert pipe.generate(PROMPT, **KNOBS).tokens, "the device is free"
+
+
+def test_a_race_that_is_over_time_takes_no_more_steps(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its methods run one after the other."""
+    monkeypatch.setattr(pipeline, "no_room_to_race", lambda *_: "no room")
+    events = list(pipe.race(pipe.request(PROMPT, **KNOBS), seconds=0))
+    steps = [method for method, event in events if isinstance(event, Step)]
+    failed = [method for method, event in events if isinstance(event, MethodFailed)]
+    assert steps == DEFAULT[:1] and failed == DEFAULT
+
+
+def test_a_method_that_is_done_keeps_no_caches_while_others_go_on(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive, real = WeakSet[Any](), pipe.target.new_cache
+
+    def noted(rows: int, length: int) -> Any:
+        alive.add(cache := real(rows, length))
+        return cache
+
+    monkeypatch.setattr(pipe.target, "new_cache", noted)
+    left = set(DEFAULT)
+    for method, event in pipe.compare(PROMPT, **KNOBS):
+        if isinstance(event, Result):
+            left.remove(method)
+            assert len(alive) <= len(left)
+    assert not left
+
+
+def test_few_generators_stand_round_a_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of this package that wait, in whichever thread, while the last step is taken."""
+    package, counts, take = Path(compare.__file__).parents[1], [0], Runner.next
+
+    def noted(self: Runner, committed: int) -> Any:
+        codes = [
+            frame.f_code
+            for top in sys._current_frames().values()
+            for frame, _ in traceback.walk_stack(top)
+        ]
+        ours = [code for code in codes if package in Path(code.co_filename).parents]
+        counts[0] = sum(bool(code.co_flags & inspect.CO_GENERATOR) for code in ours)
+        return take(self, committed)
+
+    def counted(run: Iterable[Any]) -> int:
+        deque(run, maxlen=0)
+        return counts[0]
+
+    service, _, event = page_of(folder, draw)
+    pipe = service.wait()
+    monkeypatch.setattr(Runner, "next", noted)
+    assert counted(pipe.stream(PROMPT, **KNOBS)) == counted(pipe.compare(PROMPT, **KNOBS)) == 3
+    assert counted(api._draw(None, service)(PROMPT)) == 6
+    assert counted(pressed(event)) == 6, "on the page"
 
 
 def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) -> None:
@@ -226,8 +283,7 @@ def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) ->
 
 
 def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:
-    for _ in pipe.prepare():
-        pass
+    pipe.prepare()
     assert [
         method for method, event in pipe.race(pipe.request(PROMPT, seed=1)) if event is None
     ] == []
@@ -365,6 +421,15 @@ def test_the_page_says_that_the_methods_did_not_race(
     assert f"one after the other, not as a race: {pipeline.CROWDED}." in told[-1]
 
 
+def test_the_place_in_the_queue_is_told(folder: Path) -> None:
+    """Whoever has the turn counts, and all who wait."""
+    service, w, _ = page_of(folder, draw)
+    pressed = partial(begin, service, lambda: 2, w, w.status, False, Shown())
+    with service.wait().turn():
+        assert pressed()[w.status] == status_html(texts.waits(3, 0.0), "busy")
+    assert pressed()[w.status] == status_html(texts.waits(2, 0.0), "busy")
+
+
 def test_what_cannot_be_repeated_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also pieces that differ from those of the record."""
     monkeypatch.setattr(compare, "REPEATS", 1)
@@ -432,23 +497,19 @@ def test_one_thread_computes_whichever_asks(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
-    run = Pipeline.run
+    take = Drawing.next
 
-    def recorded(self: Pipeline, *args: Any) -> Iterator[Any]:
-        for event in run(self, *args):
-            threads.append(threading.current_thread().name)
-            yield event
+    def recorded(self: Drawing) -> Any:
+        threads.append(threading.current_thread().name)
+        return take(self)
 
-    monkeypatch.setattr(Pipeline, "run", recorded)
+    monkeypatch.setattr(Drawing, "next", recorded)
     service = Service(tiny_model, "cpu")
     request = service.request("a lantern", ["vanilla", "eagle1"], {"seed": 3})
     frames = service.frames(request)
     found = []
-    for _ in range(100):  # as Gradio does: every item is asked for from another thread
+    while None not in found:  # as Gradio does: every item is asked for from another thread
         with ThreadPoolExecutor(1) as asking:
-            item = asking.submit(next, frames, None).result()
-        if item is None:
-            break
-        found.append(item)
+            found.append(asking.submit(next, frames, None).result())
     assert [item.method for item in found if isinstance(item, Result)] == ["vanilla", "eagle1"]
     assert len(set(threads)) == 1 and threads[0].startswith("device")

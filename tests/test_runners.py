@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from runs import OF_EACH_KIND, decode, with_padded_steps
+from runs import OF_EACH_KIND, Kernels, decode, with_padded_steps
 from small_models import (
     FULL,
     MODELS,
@@ -29,12 +29,13 @@ from small_models import (
     summary,
 )
 
-from lantern_demo.decoding import graphs, loop, switch
+from lantern_demo.decoding import graphs, loop
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.ops import KernelError, Ops
 from lantern_demo.decoding.rules import Lantern
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.step import Shape, Steps
@@ -343,17 +344,42 @@ def test_an_observer_gets_a_runner_of_its_own(model: Model) -> None:
 
 
 def test_after_an_error_of_kernels_no_kept_runner_replays_them(
-    model: Model, made: list[Steps], monkeypatch: pytest.MonkeyPatch
+    model: Model, made: list[Steps]
 ) -> None:
-    runners, on = Runners(), [True]
-    monkeypatch.setattr(switch, "on", lambda device: on[0])
+    runners, ops = Runners(), Kernels()
     for _ in range(2):
-        list(model.run("vanilla", runners=runners))
+        list(model.run("vanilla", runners=runners, ops=ops))
     assert len(made) == 1
-    on[0] = False
+    ops.refuse(KernelError("no"))
     for _ in range(2):
-        list(model.run("vanilla", runners=runners))
+        list(model.run("vanilla", runners=runners, ops=ops))
     assert len(made) == 2
+    list(model.run("vanilla", runners=runners, ops=Ops()))
+    assert len(made) == 3, "nor those of another's operations"
+
+
+@pytest.mark.parametrize("draws", [0, 1, 4])
+def test_after_an_error_of_a_kernel_a_run_begins_anew(draws: int, model: Model) -> None:
+    """Of the prefill or of a step, whose tensors may be half written."""
+    wanted, runners, ops, clock = list(model.run()), Runners(), Kernels(draws), Clock("cpu")
+    events = list(model.run(runners=runners, ops=ops, clock=clock))
+    starts = [at for at, event in enumerate(events) if getattr(event, "index", None) == 0]
+    assert starts == [0, draws][: 1 + (draws > 0)]
+    assert summary(events[starts[-1] :]) == summary(wanted)
+    assert events[-1].runner_reason == ops.reason == "without kernels: no kernel"
+    seconds = [event.seconds for event in events[starts[-1] : -1]]
+    assert seconds == sorted(seconds), "none of the first attempt are left"
+    assert len(runners) == 1
+    assert summary(list(model.run(runners=runners, ops=ops))) == summary(wanted)
+
+
+def test_an_error_that_pytorch_cannot_mend_is_raised(model: Model) -> None:
+    class Broken(Ops):
+        def draw(self, *_: Any) -> Any:
+            raise KernelError("no kernel")
+
+    with pytest.raises(KernelError, match="no kernel"):
+        list(model.run(ops=Broken()))
 
 
 def test_memory_is_made_by_letting_idle_runners_go(

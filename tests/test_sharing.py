@@ -20,9 +20,10 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.window import Window
 from lantern_demo.models.registry import BUNDLED, REGISTRY
 from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.record import Entry
 from lantern_demo.runs.result import Result, record_of
 from lantern_demo.settings.knobs import DEFAULT_SEED
-from lantern_demo.settings.settings import Choice, Settings
+from lantern_demo.settings.settings import Planned, Settings
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.files import write_picture, write_sheet
 from lantern_demo.ui.run_view import picture_address, picture_of, results_view
@@ -105,11 +106,12 @@ def test_a_link_draws_its_pictures_where_other_trees_are_chosen(
 
     there = (StaticTree(((0,), (1,), (0, 0))), DynamicTree(1, 2, 4), Window(3))
 
-    def chosen_there(_: Pipeline, method: Method, __: Settings) -> Choice:
-        return Choice(next(tree for tree in there if type(tree) is method.drafts), "elsewhere")
+    def planned_there(_: Pipeline, method: Method, settings: Settings) -> Planned:
+        drafts = next(tree for tree in there if type(tree) is method.drafts)
+        return Planned(method, settings, drafts, "elsewhere", settings.rule(method))
 
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(Pipeline, "tree_of", chosen_there)
+        elsewhere.setattr(Pipeline, "planned", planned_there)
         runs = drawn(seed=5)
     record = record_of(runs.values())
     assert record["settings"] == pipe.settings(seed=5).as_dict(), "nobody asked for these trees"
@@ -145,7 +147,7 @@ def test_a_bad_link_is_refused_with_a_sentence(parameters: dict[str, str], sente
 def test_a_run_that_begins_has_a_link(pipe: Pipeline) -> None:
     request = pipe.request("a lantern", ["vanilla", "lantern"], seed=9, lantern_k=7)
     asked = link.read(dict(parse_qsl(link.query_of(request, pipe.defaults)[1:])), pipe.info)
-    assert asked is not None and asked.settings == request.settings["lantern"]
+    assert asked is not None and asked.settings == request.runs["lantern"].settings
     assert (asked.prompt, asked.methods) == ("a lantern", ["vanilla", "lantern"])
 
 
@@ -170,6 +172,9 @@ def test_the_recorded_examples_are_whole() -> None:
     for run in found:
         assert run.record["order"] == list(run.pictures) == default
         assert run.record["model"]["id"] == "lantern-scenes"
+        assert all(
+            entry.keys() >= {*Entry.__annotations__} for entry in run.record["methods"].values()
+        )
         for part in ("tokenizer", "picture"):
             assert run.record["model"]["trained"].get(part) == trained.get(part)
         assert picture_of(run.pictures["vanilla"]).size == (256, 256)

@@ -12,9 +12,9 @@ from runs import decode
 from small_models import PADDED, TEXT, condition_of, networks, settings
 from torch import Tensor
 
-from lantern_demo.decoding import drafting
 from lantern_demo.decoding.accept import Children, decide, decide_greedy
 from lantern_demo.decoding.drafting import StaticProposer
+from lantern_demo.decoding.ops import Ops
 from lantern_demo.decoding.rules import Lantern, Rule
 from lantern_demo.decoding.sampling import Sampling, draw_in_turn, guide, warp
 from lantern_demo.decoding.step import Steps
@@ -69,7 +69,7 @@ def test_every_draft_is_drawn_with_a_uniform_of_its_own(monkeypatch: pytest.Monk
         used.extend(u.flatten().tolist())
         return draw_in_turn(q, u)
 
-    monkeypatch.setattr(drafting, "draw_in_turn", noted)
+    monkeypatch.setattr(Ops, "draw_in_turn", staticmethod(noted))
     run("lantern++")
     assert len(set(used)) == len(used) > 20
 

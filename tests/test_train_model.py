@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -29,6 +31,7 @@ from examples.make_bundled_model.target_loss import (
     beginnings,
     first_rows,
     missed,
+    unnamed,
     with_noise,
     with_strips,
 )
@@ -37,6 +40,7 @@ from examples.train_drafter.teaching import train_hidden
 from lantern_demo import load
 from lantern_demo.models import bundled
 from lantern_demo.models.text import TextEncoder
+from lantern_demo.scenes import ATTRIBUTES
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +147,34 @@ def test_nothing_is_missed_by_a_guess_that_is_the_law() -> None:
     torch.testing.assert_close(off.outside, expected, atol=1e-4, rtol=0)
 
 
+def test_every_attribute_is_named() -> None:
+    classes = [len(found) for found in ATTRIBUTES.values()]
+    right = {
+        name: torch.tensor([count - 1]) for name, count in zip(ATTRIBUTES, classes, strict=True)
+    }
+    alike = unnamed(torch.zeros(1, 2, sum(classes)), right)
+    assert float(alike) == pytest.approx(sum(map(math.log, classes)), abs=1e-4)
+    sure = torch.full((1, 2, sum(classes)), -50.0)
+    sure[..., torch.tensor(classes).cumsum(0) - 1] = 50.0
+    assert float(unnamed(sure, right)) == pytest.approx(0, abs=1e-4)
+
+
+def test_a_copy_of_a_compiled_target_is_itself(
+    begin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "_compiled", compiled._layer)
+    target = bundled.load(begin, torch.device("cpu")).target
+    compiled.compile_layers(target)
+    twin = copy.deepcopy(target)
+    target.feature_layers = (1, 2)
+    said = (
+        torch.zeros(1, PREFIX, target.config.caption_dim),
+        torch.ones(1, PREFIX, dtype=torch.bool),
+    )
+    with torch.no_grad():
+        assert train_hidden(twin, torch.zeros(1, 9, dtype=torch.long), *said).shape[-1] == 64
+
+
 def test_directions_are_told_from_the_mean_of_what_is_read() -> None:
     named = Directions(4, 3)
     named.names.data.copy_(torch.eye(4)[:3])
@@ -194,7 +226,7 @@ def test_a_lesson_teaches_things_and_holds_lanterns(
 
     def losses() -> dict[str, torch.Tensor]:
         g = torch.Generator().manual_seed(3)
-        return lesson(things, lanterns, world.said(both, 1), g)
+        return lesson(things, (lanterns.nearest, lanterns.attributes), world.said(both, 1), g)
 
     before = losses()
     assert before["lanterns"] < 1e-3 and before["divergence"] > 1  # it is the teacher still

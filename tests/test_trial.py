@@ -31,16 +31,14 @@ def plant(name, right, wrong):
 
 if sys.argv[1:]:
     plant(*sys.argv[1:])
-from lantern_demo.decoding import switch
-from lantern_demo.models import prepare, trial
+from lantern_demo.kernels import switch, trial
 trial.CASES = (2, 1, 1.0), (2, 6, 0.6)
 trial.LEFT_OUT = False
 model = of_llamagen(replace(TEXT, layers=1))
 """
 
 TRIED = """
-model.joined
-print(switch.reason or "right")
+print(model.joined[2].reason or "right")
 """
 
 # modules draw, and the record says why
@@ -48,21 +46,35 @@ DRAWN = """
 filters = (1.0, 20, 1.0)
 drawn = model.run(model.joined, "lantern++", filters)[-1]
 assert drawn.tokens == model.run(model.modules, "lantern++", filters)[-1].tokens
-assert not switch.on(torch.device("cpu"))
 print(drawn.runner_reason)
 """
 
 # the toy models' few tokens
 AUDITED = """
+import os
+from collections import Counter
 from lantern_demo.bench import audit
-from lantern_demo.decoding import sampling
+from lantern_demo.kernels import selection
+
+calls = Counter()
+
+def counted(name, real):
+    return lambda *given, **more: calls.update([name]) or real(*given, **more)
+
+for name in ("cut", "top", "draw_in_turn", "decide"):
+    setattr(selection, name, counted(name, getattr(selection, name)))
 for cell in audit.cells_of(["eagle1", "lantern"], ["top-k"]):
-    play = audit.player(cell, audit.CPU)
-    assert sampling.kernels is not None and not switch.reason, switch.reason
-    found = [play(seed).tokens for seed in range(4)]
-    switch.INTERPRETED = False
-    assert found == [play(seed).tokens for seed in range(4)], cell
-    switch.INTERPRETED = True
+    calls.clear()
+    draws = [audit.player(cell, audit.CPU)]
+    assert {"cut", "top", "draw_in_turn", "decide"} == set(calls), "none was tried"
+    os.environ["LANTERN_KERNELS"] = "0"
+    draws.append(audit.player(cell, audit.CPU))
+    os.environ["LANTERN_KERNELS"] = "1"
+    calls.clear()
+    found, wanted = ([play(seed) for seed in range(4)] for play in draws)
+    assert [one.tokens for one in found] == [one.tokens for one in wanted], cell
+    assert calls["cut"] and not any(one.runner_reason for one in found)
+    assert (calls["decide"] > 0) == (cell.noise == "independent"), cell
 print("alike")
 """
 
@@ -75,17 +87,17 @@ def check(network, layers):
     if layers[0].early or sys.argv[1:]:
         raise RuntimeError("invalid resource handle")
 
-real = prepare.device_work
-prepare.device_work = lambda device: worked.append(device.type) or real(device)
+real = switch.device_work
+switch.device_work = lambda device: worked.append(device.type) or real(device)
 torch.cuda.synchronize = lambda device: None
-trial.kernels.starts_early = lambda device: True
+trial.starts_early = lambda device: True
 trial.check_layers = check
-trial.check_selections = lambda *_: None
-target = model.joined[0]
-print(*tried, *worked, bool(target.fused), switch.reason)
+trial.check_operations = lambda *_: None
+target, _, ops, _ = model.joined
+print(*tried, *worked, bool(target.fused), ops.reason)
 """
 
-KERNELS, SELECTION = "lantern_demo.models.kernels", "lantern_demo.decoding.selection"
+KERNELS, SELECTION = "lantern_demo.kernels.layer", "lantern_demo.kernels.selection"
 LAYERS = {
     "an unwritten slot is read": ("old = here_at < first", "old = here_at <= first"),
     "gate and up change places": (
@@ -157,7 +169,7 @@ def test_a_wrong_selection_is_noticed(fault: str, interpreted: Prints) -> None:
 
 
 @triton_alone
-def test_a_wrong_kernel_turns_all_off_before_any_picture(interpreted: Prints) -> None:
+def test_a_wrong_kernel_refuses_all_before_any_picture(interpreted: Prints) -> None:
     told = interpreted(PLANTED + DRAWN, KERNELS, *LAYERS["gate and up change places"])
     assert told.startswith("without kernels: layer 1 is off by "), told
 
@@ -166,6 +178,6 @@ def test_a_wrong_kernel_turns_all_off_before_any_picture(interpreted: Prints) ->
 def test_where_early_starts_alone_fail_the_others_run(interpreted: Prints) -> None:
     """The words of `EARLY` belong to it, so that nothing is planted."""
     program = PLANTED.replace("if sys.argv[1:]:", "if False:") + EARLY
-    assert interpreted(program) == "True False True False cpu cpu True \n"
+    assert interpreted(program) == "True False True False cpu True \n"
     told = "True False cpu False without kernels: invalid resource handle\n"
     assert interpreted(program, "both") == told

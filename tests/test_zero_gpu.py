@@ -23,8 +23,8 @@ def test_a_space_and_its_visitors(tiny_model: Path, tmp_path: Path) -> None:
 
     Whoever leaves while waiting for one gives up the place.
     """
-    program = Path(__file__).with_name("zero_gpu.py")
-    root = program.parent.parent
+    root = Path(__file__).resolve().parents[1]
+    program = root / "tests" / "helpers" / "zero_gpu.py"
     environment = os.environ | {"PYTHONPATH": str(root)}
     done = ran(sys.executable, program, tiny_model, tmp_path, cwd=root, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -82,6 +82,9 @@ def encoded(tokenizer: ImageTokenizer, pictures: Tensor, attributes: dict[str, T
     return Bank(codes.to(torch.int16), probs.half(), cover.half(), pictures, attributes)
 
 
+Pictures = tuple[Tensor, dict[str, Tensor]]  # tokens [B, N] int64 and attributes [B]
+
+
 class World:
     """Scenes of a run: drawn, encoded and captioned on its device."""
 

@@ -19,8 +19,9 @@ from lantern_demo.disk_cache import replacing
 
 # The share of the minutes that each stage gets.
 SHARES = {
-    "scenes": 0.12,
-    "target": 0.52,
+    "scenes": 0.10,
+    "lanterns": 0.06,
+    "target": 0.48,
     "picture": 0.11,
     "pictures": 0.06,
     "drafter": 0.14,

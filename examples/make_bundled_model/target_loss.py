@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from examples.make_bundled_model.bank import Bank
+from examples.make_bundled_model.bank import Bank, Pictures
 from examples.make_bundled_model.compiled import compile_layers
 from examples.make_bundled_model.networks import AHEAD, Model
 from examples.train_drafter.teaching import train_hidden
@@ -26,8 +26,9 @@ FIRST_ROWS = 2  # of a thing
 OUTSIDE, INSIDE, FIRST = 0.35, 1.2, 8.0
 # Of FIRST, the share where another thing has its first rows; and how often one must have them.
 ELSEWHERE, BEGINS = 0.6, 0.2
-# Weight, besides, of the picture's first row: there only the caption tells the time of day.
-TOP = 3.0
+# Weights, besides, of the picture's first row and of its first token: there only the caption tells
+# the time of day.
+TOP, START = 3.0, 24.0
 # Weights of the terms, beside the divergence's 1.
 MISSED, PLAN, NAMES, READ, WORDS = 1.0, 0.4, 0.1, 0.1, 0.05
 DROPPED = 0.04  # share of pictures that lose their caption
@@ -129,6 +130,7 @@ class Lesson:
         self.teacher.target.feature_layers = ()
         self.top = torch.zeros_like(self.begins)
         self.top[: model.target.config.grid] = TOP
+        self.top[0] = START
         layers = model.target.config.layers
         # blocks whose states tell the name, and the rows below
         model.target.feature_layers = layers // 3, 2 * layers // 3
@@ -136,11 +138,12 @@ class Lesson:
             compile_layers(one.target)
 
     def __call__(
-        self, things: Bank, lanterns: Bank, said: Said, g: torch.Generator
+        self, things: Bank, lanterns: Pictures, said: Said, g: torch.Generator
     ) -> dict[str, Tensor]:
         """Return the losses of a batch; "loss" is minimised. Captions are of things first."""
         model, n, dim = self.model, len(things), self.model.target.config.dim
-        tokens = torch.cat((things.drawn(g), lanterns.nearest))
+        lit, lit_attributes = lanterns
+        tokens = torch.cat((things.drawn(g), lit))
         other = torch.randperm(n, generator=g, device=tokens.device)
         shaken = with_noise(with_strips(tokens[:n], g), tokens[other], g)
         seen = torch.cat((shaken, tokens[n:]))
@@ -151,7 +154,7 @@ class Lesson:
         final, early, late = target_states(model, model.target, said, seen, drop).split(dim, -1)
         guess = model.target.lm_head(final).float().log_softmax(-1)
 
-        every = {k: torch.cat((v, lanterns.attributes[k])) for k, v in things.attributes.items()}
+        every = {k: torch.cat((v, lit_attributes[k])) for k, v in things.attributes.items()}
         cover = things.cover.float()
         # At the first row of one thing another one still has sky, which must be as sure.
         first = torch.maximum(first_rows(cover).float(), ELSEWHERE * self.begins)
@@ -172,12 +175,13 @@ class Lesson:
         }
         weights = {"missed": MISSED, "plan": PLAN, "names": NAMES, "read": READ, "words": WORDS}
         total = torch.stack([weights.get(name, 1.0) * loss for name, loss in losses.items()]).sum()
-        if len(lanterns):
+        if len(lit):
             wanted = self._taught((said[0][n:], said[1][n:]), seen[n:], drop[n:])
             apart = (torch.xlogy(wanted, wanted) - wanted * guess[n:]).sum(-1)
-            lit = 1 + self.top
-            losses["lanterns"] = (apart * (lit / lit.mean())).mean()
-            total = total + losses["lanterns"] * len(lanterns) / n
+            weight = 1 + self.top
+            losses["lanterns"] = (apart * (weight / weight.mean())).mean()
+            total = total + losses["lanterns"] * len(lit) / n
+            losses["lanterns_start"] = apart[:, 0].mean()
         with torch.no_grad():
             clean = (shaken == tokens[:n]).all(1)[:, None]
             each = clean.sum().clamp(min=1)

@@ -3,9 +3,9 @@
     python examples/make_bundled_model/emoji.py --out runs/sprites.npz
     python examples/make_bundled_model/train.py --out runs/model --minutes 150
 
-Two processor cores do, or a GPU. The stages share the time: scenes, target, picture decoder, own
-pictures, drafter, check, race. The image tokenizer stays as it is, so that lanterns keep their
-tokens, and the target keeps its law of them.
+Two processor cores do, or a GPU. The stages share the time: scenes, own lanterns, target, picture
+decoder, own pictures, drafter, check, race. The image tokenizer stays as it is, so that lanterns
+keep their tokens, and the target keeps its law of them.
 Every minute the networks go to --out in 16 bits, in files of at most 15 MB, so that a run that is
 cut off still leaves something. A run that finds such files in --out, or in --start-from, continues
 with their weights. `networks.py` turns the folder into a model folder.
@@ -28,13 +28,13 @@ import copy
 import torch
 from torch import Tensor
 
-from examples.make_bundled_model.bank import Bank, World
+from examples.make_bundled_model.bank import Bank, Pictures, World
 from examples.make_bundled_model.check import check, race
 from examples.make_bundled_model.compiled import compile_layers
 from examples.make_bundled_model.networks import BUNDLED, Model, read
 from examples.make_bundled_model.picture_loss import picture_loss
 from examples.make_bundled_model.run import SHARES, Run, fit
-from examples.make_bundled_model.scenes import HELD_OUT, add_sprites, sample
+from examples.make_bundled_model.scenes import HELD_OUT, SHARE, add_sprites, sample
 from examples.make_bundled_model.target_loss import Lesson
 from examples.train_drafter.own import sample_batch
 from examples.train_drafter.run import cast
@@ -46,7 +46,10 @@ from lantern_demo.decoding.sampling import Sampling
 NEEDS = {"target": "scenes", "picture": "scenes", "drafter": "scenes"}
 PASSES = (1.0, 0.8, 0.6)  # weights of a drafter's outputs at depth 0 to 2
 
-Pictures = tuple[Tensor, dict[str, Tensor]]  # tokens [B, N] and attributes [B]
+
+def of_rows(pictures: Pictures, rows: Tensor) -> Pictures:
+    """Return some of the pictures."""
+    return pictures[0][rows].long(), {k: v[rows] for k, v in pictures[1].items()}
 
 
 def chosen(among: int, count: int, g: torch.Generator) -> Tensor:
@@ -54,16 +57,26 @@ def chosen(among: int, count: int, g: torch.Generator) -> Tensor:
     return torch.randint(among, (count,), generator=g, device=g.device)
 
 
-def train_target(run: Run, world: World, things: Bank, lanterns: Bank) -> None:
-    """Teach target and text encoder the law of things; lanterns keep the law that they have."""
+def train_target(
+    run: Run, world: World, things: Bank, lanterns: Bank, own: Pictures | None
+) -> None:
+    """Teach target and text encoder the law of things; lanterns keep a teacher's law.
+
+    Every other time they are the target's own pictures, if there are any: the law of what it draws
+    wrong is in no true picture (arXiv 2306.13649).
+    """
     model, args = world.model, run.args
     lesson = Lesson(model, things, Model(args.law).to(run.device) if args.law else None)
 
     def loss_of(step: int) -> dict[str, Tensor]:
         g = torch.Generator(run.device).manual_seed(step)
         shown = things.rows(chosen(len(things), args.things, g))
-        lit = lanterns.rows(chosen(len(lanterns), args.lanterns, g))
-        both = {k: torch.cat((v, lit.attributes[k])) for k, v in shown.attributes.items()}
+        if own is not None and step % 2:
+            lit = of_rows(own, chosen(len(own[0]), args.lanterns, g))
+        else:
+            true = lanterns.rows(chosen(len(lanterns), args.lanterns, g))
+            lit = true.nearest, true.attributes
+        both = {k: torch.cat((v, lit[1][k])) for k, v in shown.attributes.items()}
         with cast(run.device):
             return lesson(shown, lit, world.said(both, step), g)
 
@@ -95,8 +108,11 @@ def train_picture(run: Run, world: World, things: Bank, lanterns: Bank) -> None:
     fit(run, {"picture": decoder}, loss_of, 5e-4, muon=False)
 
 
-def own_pictures(run: Run, world: World) -> Pictures:
-    """Let the target draw captions of new scenes until the stage ends."""
+def own_pictures(run: Run, world: World, seed: int, lanterns: float) -> Pictures:
+    """Let the target draw captions of new scenes until the stage ends.
+
+    lanterns: the share of scenes that show lanterns.
+    """
     half = copy.deepcopy(world.model.target)
     half.feature_layers = ()
     if run.device.type == "cuda":
@@ -104,10 +120,11 @@ def own_pictures(run: Run, world: World) -> Pictures:
         half.rope = half.rope_table().to(run.device)
     ids, found, group = list[Tensor](), [], run.args.own_batch
     while not ids or run.progress < 1.0:
-        scenes = sample(group, 800_000_011 + len(ids))
+        scenes = sample(group, seed + len(ids), lanterns=lanterns)
         attributes = {k: v.to(run.device) for k, v in scenes.attributes().items()}
         with torch.inference_mode():
-            features, mask = world.model.text(*world.said(attributes, len(ids)))
+            said = world.said(attributes, len(ids), omit=False)
+            features, mask = world.model.text(*said)
         features = features.to(half.lm_head.weight.dtype)
         ids.append(sample_batch(half, features, mask, Sampling(), len(ids)).to(torch.int16))
         found.append(attributes)
@@ -135,8 +152,7 @@ def train_drafter(
         g = torch.Generator(run.device).manual_seed(step)
         count = args.things + args.lanterns
         if own is not None and step % 2:
-            rows = torch.randint(len(own[0]), (count,), generator=g, device=run.device)
-            return own[0][rows].long(), {k: v[rows] for k, v in own[1].items()}
+            return of_rows(own, chosen(len(own[0]), count, g))
         lit = lanterns.rows(chosen(len(lanterns), count * 2 // 5, g))
         shown = things.rows(chosen(len(things), count - len(lit), g))
         both = {k: torch.cat((v, lit.attributes[k])) for k, v in shown.attributes.items()}
@@ -210,24 +226,25 @@ def main() -> None:
         read(args.start_from, model)
     world = World(model, args.sprites, device)
     held = world.bank(HELD_OUT, args.held_out, lanterns=False)
-    own = None
+    own = lit = None
     if run.begin("scenes"):
         # Each is seen about once. Of 6,000 the target learnt by heart which thing each sky had.
-        lit = args.scenes * args.lanterns // (args.things + args.lanterns)
-        lanterns = world.bank(
-            args.seed, lit, lanterns=True, kept=-(-args.kept // 4), ended=run.over
-        )
+        share = args.lanterns / (args.things + args.lanterns)
+        wanted, kept = int(share * args.scenes), -(-args.kept // 4)
+        lanterns = world.bank(args.seed, wanted, lanterns=True, kept=kept, ended=run.over)
         wanted = args.scenes - len(lanterns)
         things = world.bank(
             args.seed + 10_000_000, wanted, lanterns=False, kept=args.kept, ended=run.over
         )
         run.tell(things=len(things), lanterns=len(lanterns))
+        if run.begin("lanterns"):
+            lit = own_pictures(run, world, args.seed + 20_000_000, lanterns=1.0)
         if run.begin("target"):
-            train_target(run, world, things, lanterns)
+            train_target(run, world, things, lanterns, lit)
         if run.begin("picture"):
             train_picture(run, world, things, lanterns)
         if run.begin("pictures"):
-            own = own_pictures(run, world)
+            own = own_pictures(run, world, args.seed + 30_000_000, lanterns=SHARE)
         if run.begin("drafter"):
             train_drafter(run, world, things, lanterns, own)
     run.save()

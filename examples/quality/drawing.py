@@ -152,7 +152,7 @@ def picture_of(pipe: Pipeline, job: Job) -> Record:
     """Draw a picture without warm-up, which does not change its tokens."""
     knobs, method = pipe.settings(**job.point.settings, seed=job.seed), method_of(job.point.method)
     encoded = pipe.networks.text.encode(pipe.check_prompt(job.prompt))
-    config, condition = pipe.prepared(method, knobs, encoded)
+    config, condition = pipe.prepared(pipe.planned(method, knobs), encoded)
     *steps, last = decode(pipe.target, pipe.drafter, condition, config)
     assert isinstance(last, Decoded)
     kinds = [kind for step in steps if isinstance(step, Step) for kind in step.kinds]

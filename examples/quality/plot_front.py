@@ -24,18 +24,11 @@ from matplotlib.figure import Figure
 from lantern_demo.bench.report import parser_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.paths import user_path
-from lantern_demo.settings.knobs import KNOBS
-from lantern_demo.ui.run_view import COLOURS
+from lantern_demo.settings.knobs import bound_of
+from lantern_demo.ui.run_view import colour
 
 COLUMNS = 3
 MARKERS = ("o", "s", "^", "D", "v")
-# The knob of each method that bounds its relaxation. A curve joins its points.
-CURVES = {
-    method.id: name
-    for method in METHODS.values()
-    for name, knob in KNOBS.items()
-    if knob.bounds and knob.reads(method)
-}
 Row = dict[str, Any]
 
 
@@ -94,14 +87,14 @@ def value_of(row: Row, key: str) -> tuple[float, float, float] | None:
 
 def _curve(ax: Axes, method: str, points: list[tuple[Row, tuple[float, float, float]]]) -> None:
     """Plot a method's points: its bound's joined and labelled, those of other knobs hollow."""
-    bound, lossless, colour = CURVES.get(method), METHODS[method].lossless, COLOURS[method]
+    bound, lossless, ink = bound_of(METHODS[method]), METHODS[method].lossless, colour(method)
     joined = sorted(
         (p for p in points if p[0]["knob"] in (None, bound)),
         key=lambda p: p[0]["preset"].get(bound, 0.0),
     )
-    marker = "*" if lossless else MARKERS[list(COLOURS).index(method) % len(MARKERS)]
+    marker = "*" if lossless else MARKERS[list(METHODS).index(method) % len(MARKERS)]
     for some, line, fill, said in (
-        (joined, "-", colour, " (lossless)" if lossless else ""),
+        (joined, "-", ink, " (lossless)" if lossless else ""),
         ([p for p in points if p not in joined], "none", "white", ", other knobs"),
     ):
         x, y = [row["speed"]["gain"] for row, _ in some], [value[0] for _, value in some]
@@ -111,7 +104,7 @@ def _curve(ax: Axes, method: str, points: list[tuple[Row, tuple[float, float, fl
                 x,
                 y,
                 bars,
-                color=colour,
+                color=ink,
                 marker=marker,
                 markersize=11 if lossless else 6,
                 markerfacecolor=fill,
@@ -127,7 +120,7 @@ def _curve(ax: Axes, method: str, points: list[tuple[Row, tuple[float, float, fl
             textcoords="offset points",
             xytext=(5, 5),
             fontsize=7,
-            color=colour,
+            color=ink,
         )
 
 

@@ -47,7 +47,7 @@ def points_of(pipe: Pipeline, methods: list[str], tree: str) -> list[Point]:
     named = [name for name in pipe.available_methods if name in ("vanilla", *methods)]
     # settings that request exactly this tree, so that all processes and all points of a method
     # share it
-    trees = {name: settings_of(pipe.tree_of(METHODS[name], base).policy) for name in named}
+    trees = {name: settings_of(pipe.planned(METHODS[name], base).drafts) for name in named}
     points = [Point(name, name, settings) for name, settings in trees.items()]
     points.append(Point(FLOOR, "vanilla", {}, "again"))
     for method, own in trees.items():

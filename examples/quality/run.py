@@ -86,7 +86,7 @@ def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
     knobs = pipe.settings(seed=seed, **point.settings)
     encoded = pipe.read(prompt).encoded
     done = play(pipe, point, prompt, seed)
-    config, condition = pipe.prepared(METHODS[point.method], knobs, encoded)
+    config, condition = pipe.prepared(pipe.planned(METHODS[point.method], knobs), encoded)
     if config.sampling.greedy:
         return {**done, "tvd": None}
     return {**done, "tvd": picture_tvd(pipe.target, pipe.drafter, condition, config)}

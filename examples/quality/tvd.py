@@ -14,7 +14,6 @@ follow its distribution therefore shows as distance.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -23,12 +22,12 @@ from torch import Tensor
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Proposer
 from lantern_demo.decoding.evidence import own_logits
-from lantern_demo.decoding.interfaces import Verifier
 from lantern_demo.decoding.loop import Decoded, Step, decode, device_work, parts_of
+from lantern_demo.decoding.ops import KernelError
 from lantern_demo.decoding.rules import Members, Rule, columns, with_neighbours
 from lantern_demo.decoding.sampling import draw, guide, probabilities, running_sums
-from lantern_demo.decoding.switch import tried
 from lantern_demo.decoding.trees import Draft, VerifyOutput
+from lantern_demo.decoding.verify import Verifier
 
 DRAWS = 8  # of drafts that are averaged over; the mean of many tokens needs few
 # entries of the largest table that one estimate builds; bounds its memory to some 100 MB
@@ -59,7 +58,11 @@ def picture_tvd(target: Any, drafter: Any, condition: Any, config: Config) -> fl
         raise ValueError("temperature is 0; a distance between distributions needs one above 0")
     visits, tokens = watched(target, drafter, condition, config)
     with device_work(config.torch_device):
-        return tried(partial(_distance, target, condition, config, visits, tokens))
+        try:
+            return _distance(target, condition, config, visits, tokens)
+        except KernelError as error:
+            config.ops.refuse(error)
+        return _distance(target, condition, config, visits, tokens)
 
 
 def _distance(

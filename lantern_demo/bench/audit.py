@@ -47,16 +47,15 @@ from lantern_demo.bench.toy import (
     index_of,
     neighbours,
 )
-from lantern_demo.decoding import switch
 from lantern_demo.decoding.config import NOISE, Config
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
+from lantern_demo.kernels import switch
 from lantern_demo.models.device import pick_device
-from lantern_demo.models.prepare import use_kernels
-from lantern_demo.settings.settings import Settings, choice_of
+from lantern_demo.settings.settings import Settings, planned
 
 CPU = torch.device("cpu")
 SEEDS = 500  # of rows that are compared with vanilla's sequences
@@ -200,9 +199,9 @@ def player(cell: Cell, device: torch.device) -> Callable[[int], Decoded]:
     tables = _tables(cell.case)
     target = ToyTarget(tables, device)
     drafter = ToyDrafter(tables, device)
-    use_kernels(VOCAB, device)
     clock, runners = Clock(device), Runners()
-    common = config_of(METHODS[cell.method], cell.noise, CASES[cell.case].sampling, device)
+    own = config_of(METHODS[cell.method], cell.noise, CASES[cell.case].sampling, device)
+    common = replace(own, ops=switch.ops_of(device, VOCAB))
 
     def play(seed: int) -> Decoded:
         config = replace(common, seed=seed)
@@ -243,7 +242,7 @@ def run_cell(cell: Cell, runs: int | None = None, device: torch.device = CPU) ->
         }
     found["accepted"] = round(runs * (LENGTH - 1) / passes, 4)
     found["seconds"] = round(perf_counter() - began, 2)
-    found["engine"] = decoded.runner_reason  # an error stays until the process ends
+    found["engine"] = decoded.runner_reason
     return Row(*cell, METHODS[cell.method].lossless, runs, sees(cell, runs), **found)
 
 
@@ -269,9 +268,9 @@ def run_cells(
 
 def config_of(method: Method, noise: str, sampling: Sampling, device: torch.device = CPU) -> Config:
     """Return the configuration of a method's runs."""
-    tree = choice_of(method.drafts, SMALL).policy
-    rule, near = SMALL.rule(method), neighbours().to(device)
-    return Config(method, LENGTH, sampling, rule, tree, near, device=device, noise=noise)
+    plan, near = planned(method, SMALL), neighbours().to(device)
+    rule, drafts = plan.rule, plan.drafts
+    return Config(method, LENGTH, sampling, rule, drafts, near, device=device, noise=noise)
 
 
 def cells_of(methods: Sequence[str], cases: Sequence[str]) -> list[Cell]:

@@ -103,7 +103,7 @@ def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
             done = event
         else:
             walls.append(perf_counter())
-    entry = entry_of(done)
+    entry: Run = dict(entry_of(done))
     del entry["events"]
     entry["wall_seconds"] = done.seconds["prefill"] + walls[-1] - walls[0]
     entry["peak_bytes"] = torch.cuda.max_memory_allocated(pipe.device) if on_gpu else None

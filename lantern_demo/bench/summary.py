@@ -9,7 +9,6 @@ from typing import Any
 import numpy
 
 from lantern_demo.bench.report import number, table
-from lantern_demo.runs.metrics import pooled
 
 Run = dict[str, Any]  # of one contestant in one round, JSON-able
 Round = dict[str, Any]  # prompt, seed, and `runs` by contestant
@@ -87,7 +86,6 @@ def _row(runs: list[Run]) -> dict[str, Any]:
         "changed": mean(run["changed"] for run in runs),
         "nodes": sorted({run["nodes"] for run in runs}),
         "tree": sorted({run["tree"] for run in runs}),
-        "speculative_decoding": pooled([run["speculative_decoding"] for run in runs]),
         "ms_per_step": spread([step_ms(run) for run in runs]),
         **{f"ms_{part}": part_ms(part) for part in PARTS},
         "peak_bytes": max(peaks, default=None),

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from .rules import Rule, with_neighbours
-from .sampling import kernels_for
 
 # What a sure drafter leaves of q may be as small as 2^-149, the smallest float32. One over that is
 # too large for a float32, and one over LIFT times that is not. A power of two changes no digit.
@@ -56,8 +55,6 @@ def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
     """Judge drafts in draw order under p [P, V] by a rule and uniforms u [P, >= C] in [0, 1). A
     draft whose rejection would leave nothing is accepted, as it always is in exact arithmetic.
     Where p is not finite no draft is accepted."""
-    if (fused := kernels_for(p)) and fused.judges(rule, children):
-        return fused.decide(rule, p, children, u)
     x, tried = children.tokens.clamp(min=0), children.tokens >= 0
     sampled = None if children.q is None else sampled_from(children.q, x, tried)
     qx = None if sampled is None else sampled.qx

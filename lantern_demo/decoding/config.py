@@ -1,5 +1,5 @@
-"""The configuration of a run, `Config`, and a row of the table of methods, `Method`. `Config`
-checks that its values fit each other, and `check_models` that they fit the models."""
+"""The configuration of a run. `Config` checks that its values fit each other, and `check_models`
+that they fit the models."""
 
 from __future__ import annotations
 
@@ -10,36 +10,12 @@ import torch
 from torch import Tensor
 
 from .drafting import DraftConfig
+from .methods import Method
+from .ops import PYTORCH, Ops
 from .rules import Rule, columns
 from .sampling import Sampling
 
 NOISE = ("shared", "independent")
-
-
-@dataclass(frozen=True)
-class Method:
-    """One row of the table of `methods`: the source of the drafts, and the rule that accepts them.
-    A method without drafts has the exact rule. `lossless`: every token follows the target's own
-    distribution. `summary` is one sentence for the page. `default`: part of a comparison that names
-    no methods."""
-
-    id: str
-    label: str
-    drafts: type[DraftConfig]
-    rule: Rule  # with its default values
-    lossless: bool
-    summary: str
-    default: bool = True
-
-    @property
-    def needs_drafter(self) -> bool:
-        """Whether it cannot run without a drafter."""
-        return self.drafts.needs_drafter
-
-    @property
-    def alone(self) -> bool:
-        """Whether the target draws token by token, without drafts."""
-        return self.drafts is DraftConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +34,7 @@ class Config:
     # tokens that a kept runner has room for, so that shorter runs share it; None: num_tokens
     room: int | None = None
     noise: str = "independent"  # or "shared", which relaxed rules ignore (see `shared`)
+    ops: Ops = PYTORCH
 
     def __post_init__(self) -> None:
         method, tree, rule = self.method, self.tree, self.rule

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from .interfaces import DEEPEST
-from .sampling import Sampling, draw_in_turn, guide, not_finite, numbers, probabilities, scores, top
+from .ops import PYTORCH, Ops
+from .sampling import Sampling, guide, not_finite, numbers, probabilities, scores
 from .trees import Draft, Path, Tree, VerifyOutput, checked_paths, static_tree, whole_tree
 
 # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
@@ -33,6 +34,7 @@ class RunContext(NamedTuple):
     vocabulary: int
     positions: int  # tokens that buffers have room for
     add_noise: AddNoise | None = None  # None unless the run shares its noise
+    ops: Ops = PYTORCH
 
 
 class Passes(Protocol):
@@ -150,7 +152,8 @@ class StaticTree(DraftConfig):
         return len(self.paths[-1])
 
     def proposer(self, run: RunContext) -> Proposer:
-        return StaticProposer(static_tree(self.paths, run.device), run.sampling, run.add_noise)
+        tree = static_tree(self.paths, run.device)
+        return StaticProposer(tree, run.sampling, run.add_noise, run.ops)
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,7 @@ class DynamicTree(DraftConfig):
                 f"tree top_k is {self.top_k}; "
                 f"it must be at most the vocabulary size {run.vocabulary}"
             )
-        return DynamicProposer(self, run.sampling)
+        return DynamicProposer(self, run.sampling, run.ops)
 
 
 class StaticProposer(Proposer):
@@ -200,8 +203,14 @@ class StaticProposer(Proposer):
 
     tree: Tree
 
-    def __init__(self, tree: Tree, sampling: Sampling, add_noise: AddNoise | None = None) -> None:
-        self.tree, self.sampling = tree, sampling
+    def __init__(
+        self,
+        tree: Tree,
+        sampling: Sampling,
+        add_noise: AddNoise | None = None,
+        ops: Ops = PYTORCH,
+    ) -> None:
+        self.tree, self.sampling, self.ops = tree, sampling, ops
         self.slots = len(tree.inner) - 1
         self.add_noise = add_noise
         if add_noise is None and sampling.greedy:
@@ -211,7 +220,7 @@ class StaticProposer(Proposer):
         self.absent = tree.of_inner(tree.children) < 0  # [I, width] bool, draws that are no nodes
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        tree, sampling, output = self.tree, self.sampling, passes.sync()
+        tree, sampling, ops, output = self.tree, self.sampling, self.ops, passes.sync()
         assert tree.drawn_at is not None
         drawn = root.new_empty(self.absent.shape)
         probs: list[Tensor] = []  # not list[Tensor](), which `torch.compile` cannot trace
@@ -224,14 +233,14 @@ class StaticProposer(Proposer):
                 output = passes.expand(own, parents, depth, level.mask)
             logits = guide(head(output), sampling.cfg_scale)
             if self.add_noise is not None:
-                scored = scores(logits, sampling, overwrite=True)
+                scored = scores(logits, sampling, overwrite=True, cut=ops.cut)
                 scored = self.add_noise(scored, passes.position + depth)
-                highest, tokens = top(scored, level.draws)
+                highest, tokens = ops.top(scored, level.draws)
                 best.append(highest)
             else:
-                probs.append(probabilities(logits, sampling, overwrite=True))
+                probs.append(probabilities(logits, sampling, overwrite=True, cut=ops.cut))
                 u = uniforms[used : used + len(level.mask) * level.draws]
-                tokens = draw_in_turn(probs[-1], u.view(-1, level.draws))
+                tokens = ops.draw_in_turn(probs[-1], u.view(-1, level.draws))
                 used += len(u)
             drawn[level.rows, : level.draws] = tokens
         nodes = torch.cat([root, drawn.view(-1).index_select(0, tree.drawn_at)])
@@ -252,8 +261,8 @@ class DynamicProposer(Proposer):
     If too few proposals have a probability above 0, padding fills the tree: nodes that no child
     table names, so that they are never accepted."""
 
-    def __init__(self, policy: DynamicTree, sampling: Sampling) -> None:
-        self.policy, self.sampling, self.tree = policy, sampling, None
+    def __init__(self, policy: DynamicTree, sampling: Sampling, ops: Ops = PYTORCH) -> None:
+        self.policy, self.sampling, self.ops, self.tree = policy, sampling, ops, None
         self.slots = policy.depth * policy.top_k
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
@@ -265,9 +274,9 @@ class DynamicProposer(Proposer):
         output, totals, in_pool, mask = passes.sync(), best.new_zeros(1), nodes[:1], itself
         for depth in range(policy.depth + 1):
             logits = guide(head(output), self.sampling.cfg_scale)
-            log_probs = probabilities(logits, self.sampling, overwrite=True).log_()
+            probs = probabilities(logits, self.sampling, overwrite=True, cut=self.ops.cut)
             # A log-probability that rounding made positive would rank a child above its parent.
-            steps, proposals = log_probs.clamp_(max=0.0).topk(beam)
+            steps, proposals = probs.log_().clamp_(max=0.0).topk(beam)
             highest.append(steps[:, 0])
             pool_scores.append((totals.unsqueeze(1) + steps).flatten())
             pool_tokens.append(proposals.flatten())

@@ -17,7 +17,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +26,6 @@ from torch import Tensor
 from .config import Config
 from .results import Step
 from .step import Shape, Steps
-from .switch import tried
 from .timing import Clock
 
 # steps before a runner's first capture, in which libraries initialise; one before later captures
@@ -63,7 +61,7 @@ class Runner:
         """Start a run and return its first token."""
         self.clock, self.launched = clock, 0
         self.flying.clear()  # the last run may have stopped early
-        return tried(partial(self.steps.prefill, config, condition))
+        return self.steps.prefill(config, condition)
 
     def prepare(self) -> None:
         """Prepare all steps of the run, so that `launch` does not have to."""
@@ -85,7 +83,7 @@ class Runner:
 
     def launch(self, number: int, shape: Shape) -> None:
         """Start step `number` (from 1, in order)."""
-        tried(partial(self.steps.step, shape, self.clock.measure))
+        self.steps.step(shape, self.clock.measure)
 
     def result(self, number: int, drafts: bool) -> Step:
         """Wait for a step and read it, once, in order."""
@@ -183,13 +181,12 @@ class GraphRunner(Runner):
 
     def _captured(self, shape: Shape) -> _Captured:
         """Call `_capture`, and again if idle runners released memory."""
-        capture = partial(self._capture, shape)
         try:
-            return tried(capture)
+            return self._capture(shape)
         except RuntimeError as error:
             if _out_of_memory(error) is None or not self.free():
                 raise
-        return tried(capture)
+        return self._capture(shape)
 
     def _capture(self, shape: Shape) -> _Captured:
         """Warm up and capture. Restore the state of the steps and the current stream, also after an

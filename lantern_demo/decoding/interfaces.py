@@ -1,4 +1,4 @@
-"""Protocols of the two models that decoding calls, and of the verifier. A batch is one image in R
+"""Protocols of the two models that decoding calls. A batch is one image in R
 rows. With guidance row 0 is conditional and row 1 unconditional, both with the same tokens; without
 guidance R = 1. Each model gets as `cache` the object that its own `new_cache` returned, so that a
 model may return a subclass of `KVCache`.
@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from .cache import KVCache
-from .trees import Draft, VerifyOutput
 
 DEEPEST = 64  # of a draft tree: the positions that a model has past the last token
 
@@ -88,23 +87,3 @@ class Drafter(Protocol):
         """Return outputs [R, m, H] of nodes. A slot pairs a node's token with the state before it,
         hidden [R, n, H]: the target's state for committed tokens, the parent's output for nodes of
         a draft tree."""
-
-
-class Verifier(Protocol):
-    """Draws a run's tokens and verifies its drafts. `scores` come from `sampling.warp`; `uniforms`
-    are the step's."""
-
-    draws: int  # uniforms per step
-
-    def begin(self, seed: int) -> None:
-        """Prepare for a run."""
-
-    def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
-        """Draw tokens [n] int64 from scores [n, V] at positions [n] int64 of the picture; below 0
-        or V if no token can be drawn."""
-
-    def verify(
-        self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor
-    ) -> VerifyOutput:
-        """Verify a draft of n nodes by the target's scores [n, V]. position [1] int64 is that of
-        the token that the root draws."""

@@ -17,15 +17,15 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from . import switch
 from .config import Config
 from .drafting import Proposer, RunContext
 from .graphs import GraphRunner, Runner, Runners, captures
-from .interfaces import Drafter, Target, Verifier
+from .interfaces import Drafter, Target
+from .ops import KernelError
 from .results import Step as Step
 from .step import Steps
 from .timing import Clock
-from .verify import RejectionVerifier, SharedNoiseVerifier
+from .verify import RejectionVerifier, SharedNoiseVerifier, Verifier
 
 Parts = Callable[[Config, int], tuple[Proposer, Verifier]]  # (config, vocabulary) -> a run's parts
 
@@ -66,7 +66,8 @@ class Decoded:
 
 def parts_of(config: Config, vocabulary: int) -> tuple[Proposer, Verifier]:
     """Return a run's proposer and verifier."""
-    run = RunContext(config.sampling, config.torch_device, vocabulary, config.positions)
+    device, positions = config.torch_device, config.positions
+    run = RunContext(config.sampling, device, vocabulary, positions, ops=config.ops)
     if config.shared:
         shared = SharedNoiseVerifier(config, vocabulary)
         return config.tree.proposer(run._replace(add_noise=shared.add_noise)), shared
@@ -79,8 +80,8 @@ def key_of(
     """Return everything that a runner's steps depend on, except for values set in each run."""
     c, drafter = config, drafter if config.method.needs_drafter else None
     objects = (id(target), id(drafter), id(c.neighbours))  # a runner keeps them
-    # captured kernels would stay after an error that turned all others off
-    here = c.torch_device, switch.on(c.torch_device), c.positions
+    # the reason: captured kernels would stay after an error that refused all others
+    here = c.torch_device, c.ops, c.ops.reason, c.positions
     return *here, c.tree, c.sampling, c.rule, c.shared, make_parts, *objects
 
 
@@ -96,8 +97,9 @@ def decode(
     """Decode an image: yield a `Step` per step, and last the `Decoded` result. `clock` may be
     shared with other parts of a run. `runners` keeps captured runners for later runs. `make_parts`
     is `parts_of`, or adds an observer to it. No model is called before the first `next`, and the
-    iterator may be closed at any time. Raises ValueError at the call for models that do not fit
-    the configuration."""
+    iterator may be closed at any time. After an error of a kernel the run begins anew by PyTorch's
+    operations, with step 0. Raises ValueError at the call for models that do not fit the
+    configuration."""
     drafter = drafter if config.method.needs_drafter else None
     config.check_models(target.vocab_size, drafter)
     runners = Runners(most=0) if runners is None else runners
@@ -129,7 +131,7 @@ def _events(
     try:
         with device_work(config.torch_device):
             with clock.measure("prefill"):
-                key = find_key()  # now: an error may have turned kernels off since the call
+                key = find_key()  # now: an error may have refused kernels since the call
                 runner = runners.take(key, make)
                 tokens.append(runner.begin(config, clock, condition))
             if config.num_tokens > 1:  # so that later runs capture nothing
@@ -155,12 +157,19 @@ def _events(
     except GeneratorExit:
         sound = True  # the consumer stopped; this is no fault
         raise
+    except KernelError as error:
+        config.ops.refuse(error)
     finally:
         if runner is not None:
             with device_work(config.torch_device):
                 runner.close()
             if sound:
                 runners.give(key, runner)
+    if runner is None or not sound:  # a kernel failed
+        runner = None  # the next one needs its memory
+        clock.restart()
+        yield from _events(runners, find_key, make, condition, config, clock)
+        return
     yield Decoded(
         tokens,
         lengths,
@@ -169,7 +178,7 @@ def _events(
         clock.waited_seconds,
         config.tree.nodes,
         runner.name,
-        runner.reason or switch.why_off(config.torch_device),
+        runner.reason or config.ops.reason,
     )
 
 

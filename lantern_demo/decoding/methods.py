@@ -5,12 +5,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable
+from dataclasses import dataclass
 
 from .checks import check_rule
-from .config import Method as Method
 from .drafting import DraftConfig, DynamicTree, StaticTree
 from .rules import Lantern, LanternPlusPlus, Rule
 from .window import Window
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the table of `methods`: the source of the drafts, and the rule that accepts them.
+    A method without drafts has the exact rule. `lossless`: every token follows the target's own
+    distribution. `summary` is one sentence for the page. `default`: part of a comparison that names
+    no methods."""
+
+    id: str
+    label: str
+    drafts: type[DraftConfig]
+    rule: Rule  # with its default values
+    lossless: bool
+    summary: str
+    default: bool = True
+
+    @property
+    def needs_drafter(self) -> bool:
+        """Whether it cannot run without a drafter."""
+        return self.drafts.needs_drafter
+
+    @property
+    def alone(self) -> bool:
+        """Whether the target draws token by token, without drafts."""
+        return self.drafts is DraftConfig
+
 
 _ROWS = (
     Method(

@@ -4,18 +4,15 @@ given uniforms."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
-CONTIGUOUS = torch.contiguous_format
-
-# the module `selection`, once a GPU runs Triton kernels
-kernels: Any = None
+# `cut` or one that gives the same: logits, k, and whether these may be overwritten
+Cut = Callable[[Tensor, int, bool], Tensor]
 
 COLDEST = 1e-30  # lower temperatures count as this one: a smaller divisor overflows a float32
 
@@ -78,12 +75,24 @@ def guide(logits: Tensor, scale: float) -> Tensor:
     return torch.add(uncond, cond - uncond, alpha=scale)
 
 
-def warp(logits: Tensor, sampling: Sampling) -> Tensor:
+def cut(logits: Tensor, top_k: int, overwrite: bool) -> Tensor:
+    """Return logits [..., V] with -inf for all below the top_k highest, 0 < top_k < V. Ties all
+    stay. overwrite: the logits may be overwritten."""
+    if logits.device.type == "cpu":  # the cheapest way on each device
+        smallest = logits.topk(top_k, sorted=False).values.amin(-1, keepdim=True)
+    else:
+        smallest = logits.kthvalue(logits.shape[-1] - top_k + 1, keepdim=True).values
+    below = logits < smallest
+    fill = logits.masked_fill_ if overwrite else logits.masked_fill
+    return fill(below, -math.inf)
+
+
+def warp(logits: Tensor, sampling: Sampling, cut: Cut = cut) -> Tensor:
     """Return the `scores` [n, V] of logits [R, n, V], which may be overwritten."""
-    return scores(guide(logits, sampling.cfg_scale), sampling, overwrite=True)
+    return scores(guide(logits, sampling.cfg_scale), sampling, overwrite=True, cut=cut)
 
 
-def scores(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tensor:
+def scores(logits: Tensor, sampling: Sampling, overwrite: bool = False, cut: Cut = cut) -> Tensor:
     """Return the scores to which a draw adds Gumbel noise: guided logits [..., V] over the
     temperature, -inf for the tokens that top-k and then top-p drop, as in LlamaGen. Ties at the
     top-k boundary all stay. Top-p drops the tokens before which more than top_p of the probability
@@ -95,44 +104,25 @@ def scores(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tenso
     if sampling.temperature != 1:
         logits = (logits - logits.amax(-1, keepdim=True)) / max(sampling.temperature, COLDEST)
         overwrite = True
-    logits = _cut(logits, sampling.top_k, overwrite)
+    if 0 < sampling.top_k < logits.shape[-1]:
+        logits = cut(logits, sampling.top_k, overwrite)
     if sampling.top_p < 1:
         logits = logits.masked_fill(_behind(logits.softmax(-1), sampling.top_p), -math.inf)
     return logits
 
 
-def probabilities(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tensor:
+def probabilities(
+    logits: Tensor, sampling: Sampling, overwrite: bool = False, cut: Cut = cut
+) -> Tensor:
     """Return probabilities [..., V] float32 of guided logits [..., V]: the softmax of their
     `scores`. Greedy: the plain softmax at temperature 1, without filters, for the greedy rules and
     the draft trees. overwrite: as in `scores`."""
-    return scores(logits, sampling, overwrite).softmax(-1)
-
-
-def _cut(logits: Tensor, top_k: int, overwrite: bool) -> Tensor:
-    """Return logits [..., V] with -inf for all below the top_k highest."""
-    if not 0 < top_k < logits.shape[-1]:
-        return logits
-    if fused := kernels_for(logits):
-        kept = logits.contiguous() if overwrite else logits.clone(memory_format=CONTIGUOUS)
-        return fused.cut(kept.flatten(0, -2), top_k).view(logits.shape)
-    if logits.device.type == "cpu":  # the cheapest way on each device
-        smallest = logits.topk(top_k, sorted=False).values.amin(-1, keepdim=True)
-    else:
-        smallest = logits.kthvalue(logits.shape[-1] - top_k + 1, keepdim=True).values
-    cut = logits < smallest
-    return logits.masked_fill_(cut, -math.inf) if overwrite else logits.masked_fill(cut, -math.inf)
-
-
-def kernels_for(rows: Tensor) -> Any:
-    """Return `kernels` if they select from rows [..., V], else None."""
-    return kernels if kernels is not None and kernels.fits(rows) else None
+    return scores(logits, sampling, overwrite, cut).softmax(-1)
 
 
 def top(scored: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the highest of scores [n, V], [n], and the tokens of the `count` highest, [n, count]
     int64. A NaN counts as the highest."""
-    if fused := kernels_for(scored):
-        return fused.top(scored, count)
     found = scored.topk(count)
     return found.values[:, 0], found.indices
 
@@ -165,8 +155,6 @@ def draw(probs: Tensor, u: Tensor) -> Tensor:
     """Draw tokens [m] int64 by inverse CDF, one from each row of probabilities [m, V] (>= 0, any
     positive sum) at uniforms u [m] in [0, 1). Never draw a token of probability 0. Return V or a
     number below 0 for a row whose sum is 0 or not finite."""
-    if fused := kernels_for(probs):
-        return fused.draw(probs, u)
     sums = running_sums(probs)
     return torch.searchsorted(sums, u.unsqueeze(-1) * sums[:, -1:], right=True).squeeze(-1)
 
@@ -175,8 +163,6 @@ def draw_in_turn(q: Tensor, u: Tensor) -> Tensor:
     """Draw C tokens [P, C] int64 in turn, without replacement, from each row of probabilities q [P,
     V] at uniforms u [P, C] in [TINY, 1). Return any valid token where nothing is left to draw: once
     all tokens with a probability above 0 are drawn, or at once in a row that is NaN."""
-    if fused := kernels_for(q):
-        return fused.draw_in_turn(q, u)
     # a single row is drawn from twice: see `running_sums`
     rows = len(q) if q.device.type == "cpu" else max(2, len(q))
     left, u = torch.fmax(q.expand(rows, -1), zero(q.device)), u.expand(rows, -1)  # NaN counts as 0

@@ -20,11 +20,12 @@ from .cache import ALIGNED, KVCache
 from .checks import check_draft
 from .config import Config
 from .drafting import Proposer, check_shape
-from .interfaces import Drafter, Pass, Target, Verifier
+from .interfaces import Drafter, Pass, Target
 from .results import Step, pack_step, row_length, unpack_step
 from .sampling import NO_PROBS, guide, uniform_dtype, uniforms_of, warp
 from .timing import Part
 from .trees import Draft, Tree, VerifyOutput
+from .verify import Verifier
 
 
 class Shape(NamedTuple):
@@ -120,7 +121,7 @@ class Steps:
         if hidden.shape[0] != config.rows:
             raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
         self.verifier.begin(config.seed)
-        scores = warp(self.target.head(hidden[:, -1:]), config.sampling)
+        scores = warp(self.target.head(hidden[:, -1:]), config.sampling, config.ops.cut)
         root = self.verifier.sample(scores, torch.zeros_like(self.position), uniforms[0])
         if not 0 <= int(root) < self.target.vocab_size:
             raise FloatingPointError(NO_PROBS)
@@ -213,11 +214,11 @@ class Steps:
 
     def verify(self, draft: Draft) -> tuple[Tensor, Tensor]:
         """Read the tree in one pass. Return the target's states [R, n, H] and scores [n, V]."""
-        tree = draft.tree
+        tree, config = draft.tree, self.config
         positions, slots = self.length + tree.depths, self.scratch[: tree.size]
         nodes = Pass(draft.tokens, positions, slots, self.visible(tree.mask))
         hidden = self.target.forward(nodes, self.cache)
-        return hidden, warp(self.target.head(hidden), self.config.sampling)
+        return hidden, warp(self.target.head(hidden), config.sampling, config.ops.cut)
 
     def commit(self, draft: Draft, hidden: Tensor, scores: Tensor) -> None:
         """Accept a path, move it up in the cache, and note what the host reads."""

@@ -53,6 +53,11 @@ class Clock:
         """Return the context manager of one of PARTS."""
         return self._segments[part]
 
+    def restart(self) -> None:
+        """Forget the decode seconds, for a run that begins anew."""
+        for part in DECODE_PARTS:
+            self.seconds[part] = self.waited[part] = 0.0
+
     def synchronize(self) -> None:
         """Wait until the device has finished its queued work, which on a CPU it always has."""
         if self._waits is not None:

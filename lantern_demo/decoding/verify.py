@@ -20,14 +20,36 @@ sampling, arXiv 2506.05632).
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
-from .accept import Children, decide, decide_greedy
+from .accept import Children, decide_greedy
 from .config import Config
 from .noise import gumbel_
-from .sampling import draw, numbers
+from .sampling import numbers
 from .trees import Draft, Tree, VerifyOutput
+
+
+class Verifier(Protocol):
+    """Draws a run's tokens and verifies its drafts. `scores` come from `sampling.warp`; `uniforms`
+    are the step's."""
+
+    draws: int  # uniforms per step
+
+    def begin(self, seed: int) -> None:
+        """Prepare for a run."""
+
+    def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
+        """Draw tokens [n] int64 from scores [n, V] at positions [n] int64 of the picture; below 0
+        or V if no token can be drawn."""
+
+    def verify(
+        self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor
+    ) -> VerifyOutput:
+        """Verify a draft of n nodes by the target's scores [n, V]. position [1] int64 is that of
+        the token that the root draws."""
 
 
 class SharedNoiseVerifier:
@@ -67,6 +89,7 @@ class RejectionVerifier:
     """Verifies by the papers' rejection sampling; at temperature 0 by their greedy rule."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
+        self.ops = config.ops
         self.rule = config.rule
         self.neighbours = config.neighbours
         self.greedy = config.sampling.greedy
@@ -78,7 +101,9 @@ class RejectionVerifier:
 
     def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
         probs = scores.softmax(-1)
-        return argmax_or_invalid(probs) if self.greedy else draw(probs, uniforms[: len(probs)])
+        if self.greedy:
+            return argmax_or_invalid(probs)
+        return self.ops.draw(probs, uniforms[: len(probs)])
 
     def verify(
         self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor
@@ -96,7 +121,7 @@ class RejectionVerifier:
         if self.greedy:
             verdict = decide_greedy(self.rule, inner_p, children)
         else:
-            verdict = decide(self.rule, inner_p, children, tree.of_inner(u))
+            verdict = self.ops.decide(self.rule, inner_p, children, tree.of_inner(u))
         rank = first(verdict.accepted)
         path = walk(tree, next_node(tree, rank))
         last = path[-1:]
@@ -106,7 +131,7 @@ class RejectionVerifier:
             residual = verdict.residual
             if not tree.whole:
                 residual = p.index_copy(0, tree.inner, residual)
-            bonus = draw(residual.index_select(0, last), u[:, -1].index_select(0, last))
+            bonus = self.ops.draw(residual.index_select(0, last), u[:, -1].index_select(0, last))
         relaxed = None
         if verdict.relaxed is not None:  # a node has at most one accepted child
             column = rank.unsqueeze(1).clamp(max=tree.width - 1)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers import JanusVQVAEConfig
 
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.interfaces import Pass
@@ -30,7 +31,7 @@ from lantern_demo.models.llama import (
     DecoderTarget,
     angles,
 )
-from lantern_demo.models.registry import AnoleConfig, AnoleDrafterConfig
+from lantern_demo.models.registry import AnoleConfig, AnoleDrafterConfig, Sizes
 from lantern_demo.models.tensors import (
     CheckpointError,
     Layout,
@@ -39,6 +40,7 @@ from lantern_demo.models.tensors import (
     renaming,
 )
 from lantern_demo.models.text import PromptIds
+from lantern_demo.models.tokenizer import ImageTokenizer
 
 # Ids of the vocabulary: the start of a text, its padding, the first image token, the start of an
 # image, the end of a turn.
@@ -189,7 +191,7 @@ LETTERS = str.maketrans("0123456789", "ABCDEFGHIJ")
 _NO_TEXT = re.compile(r"IMGIMG[A-J]+Z|<(?:s|pad|/s|eoss|racm3:break|image|reserved\d+)>")
 
 
-def prompt_reader(target: AnoleConfig, located: Located) -> PromptIds:
+def prompt_reader(target: AnoleConfig, located: Located, _: torch.device) -> PromptIds:
     """Return the reader of a target's prompts, from its published tokenizer.json.
 
     The order is that of the released code (jadohu/LANTERN, ea_model_anole.py): the start, the text,
@@ -211,6 +213,28 @@ def prompt_reader(target: AnoleConfig, located: Located) -> PromptIds:
 
 
 # -- published files
+
+
+class ChameleonTokenizer(ImageTokenizer):
+    """Chameleon's VQ network (facebookresearch/chameleon, vqgan.py).
+
+    It has attention only in the middle, and a codebook whose vectors are compared and decoded
+    unchanged. transformers' own ChameleonVQVAE has an encoder and no decoder; the tests compare
+    this encoder with it.
+    """
+
+    def __init__(self, config: JanusVQVAEConfig) -> None:
+        super().__init__(config)
+        for level in (*self.vq.encoder.down, *self.vq.decoder.up):
+            level.attn = nn.ModuleList()
+
+    def scaled(self, vectors: Tensor, dim: int) -> Tensor:
+        return vectors.float()
+
+
+def configured(sizes: AnoleConfig, _: str) -> tuple[AnoleConfig, dict[str, Any]]:
+    """Return the sizes as they are without config.json, and what else it must say."""
+    return sizes, {"vocab_size": sizes.embeddings, "swin_norm": False}
 
 
 def _image_row(name: str, _: Shapes) -> int | None:
@@ -241,3 +265,5 @@ LAYOUTS = {
     # alone: names of others beside them are unknown.
     "chameleon-vq": Layout(_chameleon_name, re.compile(rf"(?!({_VQ_PARTS})\.).*")),
 }
+NETWORKS: dict[type[Sizes], Any] = {AnoleConfig: Anole, AnoleDrafterConfig: AnoleDrafter}
+TOKENIZER = ChameleonTokenizer

@@ -47,7 +47,7 @@ class Networks:
     drafter: Any  # None without one
     tokenizer: ImageTokenizer
     trained: dict[str, Any]
-    # part -> repository, file, revision, commit
+    # part -> repository, file, commit
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     # draws the tokenizer's tokens larger than the tokenizer does
     picture: PictureDecoder | None = None

@@ -31,8 +31,9 @@ from huggingface_hub.constants import HF_HUB_CACHE
 
 from lantern_demo.models import families, hub
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.device import DTYPES, free_memory, pick_device, unused_gpu
+from lantern_demo.models.device import DTYPES, pick_device, unused_gpu
 from lantern_demo.models.hub import Located
+from lantern_demo.models.memory import free_memory
 from lantern_demo.models.registry import (
     DRAFTER_FILES,
     REGISTRY,
@@ -59,8 +60,8 @@ GIB = 2**30
 def to_fetch(info: ModelInfo, folder: Path | None = None) -> tuple[list[Part], int]:
     """Return the parts still to fetch before a published model loads here, and about their bytes.
 
-    With a local folder only a text encoder that it lacks is fetched. Raise ValueError for a bad
-    LANTERN_REVISIONS, and CheckpointError when some of several files are missing.
+    With a local folder only a text encoder that it lacks is fetched. Raise CheckpointError
+    when some of several files are missing.
     """
     published = info.published
     assert published is not None
@@ -301,7 +302,7 @@ def check(
     """Return lines that report what a published model needs, and whether it can be loaded.
 
     They say where its parts lie, the bytes still to download and the memory that it takes. Nothing
-    is downloaded. Raise ValueError for a bad device, dtype or LANTERN_REVISIONS.
+    is downloaded. Raise ValueError for a bad device or dtype.
     """
     published = info.published
     assert published is not None
@@ -315,8 +316,7 @@ def check(
         if files:
             state = ", ".join(map(str, files))
         elif part in fetched:
-            revision = hub.revision_of(source)
-            state = f"{source.weights} of {source.repo}, revision {revision}; to download"
+            state = f"{source.weights} of {source.repo}; to download"
         else:
             assert folder is not None
             state = _lacks(part, info, folder)

@@ -1,7 +1,4 @@
-"""Devices, number formats, thread counts, and the memory that is free for this process.
-
-Control groups are the shares of the machine that Linux lets a container, a service or a job use.
-"""
+"""Devices, number formats and thread counts."""
 
 from __future__ import annotations
 
@@ -13,101 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import torch
 
-
-def control_groups(controller: str, root: Path = Path("/")) -> Iterator[Path]:
-    """Yield the folders of this process's control groups, from its own to the outermost.
-
-    `controller` is memory or cpu. Version 1 mounts a hierarchy for each controller, version 2 one
-    for all, and a machine may have both. A container sees only its own part of a hierarchy, while
-    its path may still be the machine's: the longest end of the path that exists is taken.
-    """
-    top = root / "sys/fs/cgroup"
-    try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:  # no Linux
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        names = [name for name in PurePosixPath(path).parts if name not in ("/", "..")]
-        for mount in (top / controller,) if controllers else (top, top / "unified"):
-            ends = (mount.joinpath(*names[i:]) for i in range(len(names)))
-            group = next((end for end in ends if end.is_dir()), mount)
-            while group != mount:
-                yield group
-                group = group.parent
-            yield mount
-
-
-# Limits of a control group, in version 2 and in version 1. The last one, a line of memory.stat, is
-# that of all groups around it, also of those that a container cannot see.
-LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes", "hierarchical_memory_limit")
-USES = ("memory.current", "memory.usage_in_bytes")
-
-
-def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
-    """Return the bytes free on a device, or None where the system does not report them.
-
-    On a processor it is the least of what the machine and every control group around this process
-    leave: a group's limit less its use. Pages of files count as free, since the kernel takes them
-    back, but not weights that are mapped and read for every token. Above `memory.high` the kernel
-    slows a process to a crawl, so this is a limit too. Swap does not count, being as slow.
-    `root` is the folder of /proc and /sys.
-    """
-    if device.type == "cuda":
-        try:
-            # PyTorch keeps some for the next tensors
-            held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-            return torch.cuda.mem_get_info(device)[0] + held
-        except RuntimeError:  # a device that is only lent for a run, as on ZeroGPU
-            return None
-    free = [_free_in(group) for group in control_groups("memory", root)]
-    return min((size for size in (*free, _free_on_machine(root)) if size is not None), default=None)
-
-
-def _free_in(group: Path) -> int | None:
-    """Return the bytes that a control group leaves; None without a limit."""
-    numbers = _numbers(group / "memory.stat")
-    for name in (*LIMITS, *USES):
-        with suppress(OSError, ValueError):  # another version's, or the word max
-            numbers[name] = int((group / name).read_text(encoding="utf-8"))
-    limits = [numbers[name] for name in LIMITS if name in numbers]
-    if not limits:
-        return None
-
-    def size(*names: str) -> int:
-        return next((numbers[name] for name in names if name in numbers), 0)
-
-    idle = size("total_inactive_file", "inactive_file")
-    files = idle + size("total_active_file", "active_file")
-    free_files = max(idle, files - size("total_mapped_file", "file_mapped"))
-    return max(0, min(limits) - size(*USES) + free_files)
-
-
-def _free_on_machine(root: Path) -> int | None:
-    """Return the bytes that the machine can give, or all that it has where it does not say."""
-    available = _numbers(root / "proc/meminfo").get("MemAvailable:")
-    if available is not None:
-        return 1024 * available
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
-
-
-def _numbers(path: Path) -> dict[str, int]:
-    """Return the numbers of a file whose lines are a name and a number; none if it is absent."""
-    try:
-        rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
-    except OSError:
-        return {}
-    return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
-
+from lantern_demo.models.memory import control_groups
 
 THREADS = "LANTERN_THREADS"  # an environment variable: the number of CPU threads that compute
 MOST_THREADS = 1024

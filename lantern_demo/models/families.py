@@ -1,28 +1,24 @@
-"""All differences between model families: networks, names of tensors, configurations, prompts.
+"""What model families differ in: networks, names of tensors, configurations, prompts, tokenizers.
 
-A new family is a file next to this one, named here. The file holds its target and its drafter, its
-published formats, and its prompt reader.
+A family is a file next to this one with the five names of `FAMILIES`' modules: NETWORKS, LAYOUTS,
+TOKENIZER, configured, prompt_reader. A new one is a row here, and rows of the registry.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
+from transformers import JanusVQVAEConfig
 
-from lantern_demo.decoding import interfaces
 from lantern_demo.models import anole, llamagen
-from lantern_demo.models.bundled import Networks
-from lantern_demo.models.cpu import KINDS, exact_kind
 from lantern_demo.models.device import DTYPES, half
 from lantern_demo.models.hub import Located
-from lantern_demo.models.prepare import for_accelerator
 from lantern_demo.models.registry import (
     AnoleConfig,
-    AnoleDrafterConfig,
-    DrafterConfig,
     LlamaGenConfig,
     ModelInfo,
     Part,
@@ -37,25 +33,20 @@ from lantern_demo.models.tensors import (
     check_config,
     read_config,
 )
-from lantern_demo.models.text import T5, PromptEncoder, load_text
-from lantern_demo.models.tokenizer import blank_tokenizer
+from lantern_demo.models.text import T5, PromptEncoder
+from lantern_demo.models.tokenizer import ImageTokenizer
 
-# bytes of a target's weights up to which one thread computes: at 87 MB two are slower by half
-CACHED = 2**27
-
+# the module of each target's configuration
+FAMILIES: dict[type[Sizes], ModuleType] = {LlamaGenConfig: llamagen, AnoleConfig: anole}
 # Layouts of all published files by format. Drafters have this project's names in every family.
 LAYOUTS: dict[str, Layout] = {
     "drafter": AS_PUBLISHED,
     "t5": T5,
-    **llamagen.LAYOUTS,
-    **anole.LAYOUTS,
+    **{form: layout for one in FAMILIES.values() for form, layout in one.LAYOUTS.items()},
 }
 # the network of each configuration
 NETWORKS: dict[type[Sizes], Any] = {
-    LlamaGenConfig: llamagen.LlamaGen,
-    DrafterConfig: llamagen.Drafter,
-    AnoleConfig: anole.Anole,
-    AnoleDrafterConfig: anole.AnoleDrafter,
+    sizes: network for one in FAMILIES.values() for sizes, network in one.NETWORKS.items()
 }
 
 
@@ -65,6 +56,15 @@ def blank_network(sizes: Sizes) -> Any:
         network = NETWORKS[type(sizes)](sizes)
     network.rope = network.rope_table()
     return network
+
+
+def blank_tokenizer(published: Published) -> ImageTokenizer:
+    """Return the image tokenizer of a published model, on the meta device."""
+    # the library's defaults are the sizes of LlamaGen's VQ-16
+    config = JanusVQVAEConfig(**published.tokenizer, num_patches=published.target.grid)
+    with torch.device("meta"):
+        tokenizer: ImageTokenizer = FAMILIES[type(published.target)].TOKENIZER(config)
+    return tokenizer
 
 
 def dtype_of(info: ModelInfo, asked: str | torch.dtype, device: torch.device) -> str:
@@ -103,11 +103,17 @@ def expected(part: Part, published: Published, located: Located) -> nn.Module:
 def configured(sizes: Any, located: Located) -> Any:
     """Return the sizes of a network, with what the config.json beside its weights says.
 
-    LlamaGen's own files have none, and it may be missing beside a drafter. Raise CheckpointError
-    when it is another model's.
+    Some formats have none, and it may be missing beside a drafter. Raise CheckpointError when it is
+    another model's.
     """
     form, path = located.source.format, located.beside("config.json")
-    if form == "llamagen" or (form == "drafter" and not path.is_file()):
+    wanted = dict[str, Any]()
+    if form != "drafter":
+        found = FAMILIES[type(sizes)].configured(sizes, form)
+        if found is None:
+            return sizes
+        sizes, wanted = found
+    elif not path.is_file():
         return sizes
     said = read_config(path)
     if form == "drafter" and "dim" in said:  # of `examples/train_drafter`
@@ -116,20 +122,15 @@ def configured(sizes: Any, located: Located) -> Any:
         except TypeError as error:
             what = f"{path} is not a drafter's configuration"
             raise CheckpointError(f"{what} ({error}); train it anew") from error
-    wanted = {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads}
-    if form == "lantern":
-        wanted |= {"block_size": sizes.tokens, "cls_token_num": sizes.prefix}
-        sizes = replace(sizes, eps=1e-6)  # of LANTERN's template, which a file may leave out
-    elif form == "anole":
-        wanted |= {"vocab_size": sizes.embeddings, "swin_norm": False}
-    check_config(path, said, wanted)
+    heads = {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads}
+    check_config(path, said, heads | wanted)
     # LANTERN's name, and those of older and newer versions of transformers
     theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
     theta = said.get("rope_base", said.get("rope_theta", theta))
-    found = {"eps": float(said.get("rms_norm_eps", sizes.eps)), "rope_base": float(theta)}
+    changes = {"eps": float(said.get("rms_norm_eps", sizes.eps)), "rope_base": float(theta)}
     if form == "drafter":
-        found["bias"] = bool(said.get("bias", sizes.bias))
-    return replace(sizes, **found)
+        changes["bias"] = bool(said.get("bias", sizes.bias))
+    return replace(sizes, **changes)
 
 
 def prompt_reader(published: Published, located: Located, device: torch.device) -> PromptEncoder:
@@ -137,55 +138,6 @@ def prompt_reader(published: Published, located: Located, device: torch.device) 
 
     Raise CheckpointError when the files are not the model's own.
     """
-    target = published.target
-    if isinstance(target, AnoleConfig):
-        return anole.prompt_reader(target, located)
-    assert isinstance(target, LlamaGenConfig)
-    return load_text(located, target.caption_dim, device, DTYPES[half(device)])
-
-
-@dataclass(frozen=True)
-class Runners:
-    """The networks that decode a model, its own or the fused ones of the bundled model."""
-
-    target: interfaces.Target
-    drafter: interfaces.Drafter | None
-    products: str = ""  # how they compute matmuls, in words; empty where PyTorch decides
-
-
-def small_on_cpu(networks: Networks, device: torch.device) -> bool:
-    """Return whether a model is on a CPU and its target's weights take at most CACHED bytes."""
-    return (
-        device.type == "cpu"
-        and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= CACHED
-    )
-
-
-def runners(networks: Networks, device: torch.device, dtype: str) -> Runners:
-    """Return the models that decode.
-
-    On a CPU a model folder in float32 has fused models, whose matmuls give float32 results with its
-    weights. Their drafter may round, since drafts are verified exactly. Published models are
-    modules everywhere.
-    """
-    if device.type == "cuda":
-        return joined_runners(networks)
-    if networks.sources or dtype != "float32":
-        return Runners(networks.target, networks.drafter)
-    return lean_runners(networks, exact_kind(networks.target.parameters()), exact_kind(()))
-
-
-def joined_runners(networks: Networks) -> Runners:
-    """Return the runners for an accelerator: the networks, matmuls of the same input joined."""
-    for_accelerator(networks.target)
-    if networks.drafter is not None:
-        for_accelerator(networks.drafter)
-    return Runners(networks.target, networks.drafter)
-
-
-@torch.inference_mode()
-def lean_runners(networks: Networks, kind: str, drafter_kind: str) -> Runners:
-    """Return the fused runners of a model folder on a CPU, with a kind of matmul each."""
-    target = llamagen.LeanTarget(networks.target, kind)
-    products = "; the drafter: ".join(dict.fromkeys((KINDS[kind], KINDS[drafter_kind])))
-    return Runners(target, llamagen.LeanDrafter(networks.drafter, drafter_kind), products)
+    family = FAMILIES[type(published.target)]
+    reader: PromptEncoder = family.prompt_reader(published.target, located, device)
+    return reader

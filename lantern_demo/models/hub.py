@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,15 +21,13 @@ from lantern_demo.faults import disk_full
 from lantern_demo.models.registry import Part, Published, Source
 from lantern_demo.models.tensors import CheckpointError, one_line
 
-REVISIONS = "LANTERN_REVISIONS"  # an environment variable: "repo=revision", several with commas
 
-
-def why_failed(error: Exception, source: Source, revision: str) -> str:
+def why_failed(error: Exception, source: Source) -> str:
     """Return what failed, the library's own words on one line, and the remedy."""
     absent = isinstance(error, LocalEntryNotFoundError)
     cause = error.__cause__ if absent and error.__cause__ else error
     said = one_line(f"{type(cause).__name__}: {cause}")
-    what = f"{source.weights} of {source.repo}, revision {revision}, could not be downloaded"
+    what = f"{source.weights} of {source.repo} could not be downloaded"
     return f"{what} ({said}); {_remedy(cause)}; finished files are kept"
 
 
@@ -44,7 +41,7 @@ def _remedy(cause: BaseException) -> str:
     if isinstance(cause, RepositoryNotFoundError):
         return "if it is private, set HF_TOKEN to a token of an account with access"
     if status == 404:
-        return f"correct the revision in {REVISIONS}"
+        return "give a folder that holds the files"
     if status in (401, 403):
         return "renew the token in HF_TOKEN or unset it, and check the proxy"
     if status == 429:
@@ -76,60 +73,38 @@ class Located:
         return self.weights[0].parent / name
 
 
-def revision_of(source: Source) -> str:
-    """Return the branch, tag or commit to take: LANTERN_REVISIONS's, else the branch main.
-
-    Raise ValueError for a malformed variable.
-    """
-    pins: dict[str, str] = {}
-    for entry in filter(None, (e.strip() for e in os.environ.get(REVISIONS, "").split(","))):
-        repo, found, revision = entry.partition("=")
-        if not found or not revision:
-            raise ValueError(
-                f'{REVISIONS} must be "repository=revision", several with commas between, '
-                f"got {entry!r}"
-            )
-        pins[repo.strip()] = revision.strip()
-    return pins.get(source.repo, "main")
-
-
 def download(source: Source) -> Located:
     """Fetch a part's files into the Hub's cache, or find them there.
 
     Finished files are kept. Within a call a broken connection is resumed. After a failed or stopped
     call the file in flight begins again. HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN count.
-    The facts hold the commit that the revision resolved to. Raise CheckpointError.
+    The facts hold the commit. Raise CheckpointError.
     """
-    revision = revision_of(source)
     # Existing files are kept: a model must not change because its branch on the Hub moved on.
     weights = cached(source)
     if not weights:
         try:
-            weights = _snapshot(source, revision, here=False)
+            weights = _snapshot(source, here=False)
         # the download library raises many errors, and each becomes a sentence
         except Exception as error:
-            raise CheckpointError(why_failed(error, source, revision)) from error
+            raise CheckpointError(why_failed(error, source)) from error
     if not whole(weights):
         raise CheckpointError(
-            f"{source.repo} at revision {revision} lacks files {source.weights}; "
-            f"pin a revision that has them in {REVISIONS}"
+            f"{source.repo} lacks files {source.weights}; give a folder that holds them"
         )
     facts: dict[str, str | int] = {
         "repo": source.repo,
         "file": source.weights,
-        "revision": revision,
         "commit": weights[0].parent.name,
         "bytes": _bytes(weights),
     }
     return Located(source, weights, facts)
 
 
-def _snapshot(source: Source, revision: str, here: bool) -> tuple[Path, ...]:
+def _snapshot(source: Source, here: bool) -> tuple[Path, ...]:
     """Return a part's weight files in the Hub's cache; fetch what is missing unless `here`."""
     wanted = [source.weights, *source.beside]
-    folder = snapshot_download(
-        source.repo, revision=revision, allow_patterns=wanted, local_files_only=here
-    )
+    folder = snapshot_download(source.repo, allow_patterns=wanted, local_files_only=here)
     return tuple(sorted(Path(folder).glob(source.weights)))
 
 
@@ -139,7 +114,7 @@ def cached(source: Source) -> tuple[Path, ...]:
     Of several weight files all that their names count must be there.
     """
     try:
-        weights = _snapshot(source, revision_of(source), here=True)
+        weights = _snapshot(source, here=True)
     except LocalEntryNotFoundError:
         return ()
     complete = whole(weights) and all(weights[0].with_name(n).exists() for n in source.beside)

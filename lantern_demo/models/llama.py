@@ -15,13 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.decoding import switch
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.interfaces import DEEPEST, Pass
 
 # rows of a rotary table past the last token: draft trees may reach over the end of the image
 BEYOND = DEEPEST
-FUSED_NODES = 64  # the most nodes of a pass through `kernels.FusedLayer`
+FUSED_NODES = 64  # the most nodes of a pass through `layer.FusedLayer`
 
 # new keys and values [R, 2 heads, n, d] -> all attended to [R, heads, S, d], as `cache.Store`
 Store = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -289,7 +288,7 @@ class Decoder(nn.Module, ABC):
     layers: Any
     rope: Tensor
     turns: Tensor | None = None  # the rotation at each place of the table, once prepared
-    fused: Sequence[Any] = ()  # the layers as `kernels.FusedLayer`, where they are on and fit
+    fused: Sequence[Any] = ()  # the layers as `layer.FusedLayer`, where they are on and fit
 
     def __init__(self, config: Any, embeddings: int, norm_before: bool = True) -> None:
         super().__init__()
@@ -307,7 +306,7 @@ class Decoder(nn.Module, ABC):
 
     def layers_for(self, x: Tensor, mask: Tensor | None, asked: int) -> Any:
         """Return the layers that read x [R, n, H]: in kernels for few nodes with a bias."""
-        if not self.fused or mask is None or mask.dtype != x.dtype or not switch.on(x.device):
+        if not self.fused or mask is None or mask.dtype != x.dtype:
             return self.layers
         return self.fused if asked == x.shape[1] <= FUSED_NODES else self.layers
 

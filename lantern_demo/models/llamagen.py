@@ -11,6 +11,7 @@ as a uniform average of its values.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,8 @@ from torch import Tensor, nn
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.models.cpu import LeanLayer, Norm, complex_rope, matmul, paired
+from lantern_demo.models.device import DTYPES, half
+from lantern_demo.models.hub import Located
 from lantern_demo.models.llama import (
     BEYOND,
     Attention,
@@ -28,8 +31,10 @@ from lantern_demo.models.llama import (
     DecoderDrafter,
     DecoderTarget,
 )
-from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
+from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig, Sizes
 from lantern_demo.models.tensors import NOTHING, Layout, Shapes, renaming
+from lantern_demo.models.text import CaptionEncoder, load_text
+from lantern_demo.models.tokenizer import ImageTokenizer
 
 
 def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0) -> Tensor:
@@ -282,6 +287,22 @@ class LeanDrafter(Drafter):
 
 # -- published files
 
+
+def configured(sizes: LlamaGenConfig, form: str) -> tuple[LlamaGenConfig, dict[str, Any]] | None:
+    """Return the sizes where config.json leaves them out, and what else it must say; None for the
+    format that has no config.json.
+    """
+    if form == "llamagen":
+        return None
+    # the eps is that of LANTERN's template
+    return replace(sizes, eps=1e-6), {"block_size": sizes.tokens, "cls_token_num": sizes.prefix}
+
+
+def prompt_reader(target: LlamaGenConfig, located: Located, device: torch.device) -> CaptionEncoder:
+    """Return the text encoder of published files. Raise CheckpointError when they are not T5's."""
+    return load_text(located, target.caption_dim, device, DTYPES[half(device)])
+
+
 _QKV = re.compile(r"\.self_attn\.([qkv])_proj\.")
 
 _llamagen_names = renaming(
@@ -321,3 +342,5 @@ LAYOUTS = {
     # LlamaGen's tokenizer; transformers' JanusVQVAE is a renamed copy of it
     "vq": Layout(renaming(*_VQ_NAMES), re.compile(r"quantize\.codebook_used")),
 }
+NETWORKS: dict[type[Sizes], Any] = {LlamaGenConfig: LlamaGen, DrafterConfig: Drafter}
+TOKENIZER = ImageTokenizer

@@ -190,18 +190,6 @@ class ModelInfo:
         words: loading the model reports the fault."""
         return None if self.folder is None else _words_of(self.folder / "words.json")
 
-    def check_id(self, model: str) -> None:
-        """Raise ValueError for the id of another model."""
-        if model != self.id:
-            raise ValueError(f"model must be {self.id}, which draws here, got {model[:80]!r}")
-
-    def check_length(self, prompt: str) -> None:
-        """Raise ValueError for a prompt of more than `max_prompt` characters."""
-        if len(prompt) > self.max_prompt:
-            raise ValueError(
-                f"prompt has {len(prompt)} characters, at most {self.max_prompt} are allowed"
-            )
-
 
 def _drafter(repo: str) -> tuple[Source, ...]:
     """Return the sources of a drafter of LANTERN's."""

@@ -156,18 +156,31 @@ def load_weights(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Network:
-    """Give a blank network its weights from a checkpoint's files, and put it on a device.
+    """Give a blank network its weights from a checkpoint's files, and put it on a device for
+    inference.
 
-    Raise CheckpointError with PyTorch's own list of the tensors that are unknown, missing or
-    mis-shaped, under the names of this project.
+    Weights are moved and cast one by one. Those that already have the device and dtype are not
+    copied: tensors of a memory-mapped file stay in that file, so that the network is never in
+    memory twice. Rotary tables stay float32, and numbers that count stay whole. Raise
+    CheckpointError with PyTorch's own list of the tensors that are unknown, missing or mis-shaped,
+    under the names of this project.
     """
-    weights = weights_of(network, paths, layout)
+    kept = _kept_in_float32(network, dtype)
+
+    def placed(name: str, weight: Tensor) -> Tensor:
+        if not weight.is_floating_point():
+            return weight.to(device)
+        return weight.to(device, torch.float32 if name in kept else dtype)
+
+    found = weights_of(network, paths, layout)
+    state = {name: placed(name, weight) for name, weight in found.items()}
     try:
-        network.load_state_dict(weights, strict=True, assign=True)  # no copy: they stay mapped
+        network.load_state_dict(state, strict=True, assign=True)
     except RuntimeError as error:
         where = paths[0] if len(paths) == 1 else paths[0].parent
         raise CheckpointError(f"{where} is not this model's: {one_line(error)}") from error
-    return fill(network, weights, device, dtype)
+    network.requires_grad_(False).eval()
+    return network.to(device)  # the buffers that are no weights too
 
 
 def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> dict[str, Tensor]:
@@ -206,29 +219,6 @@ def _widen(tensors: dict[str, Tensor]) -> None:
 def shapes_of(network: nn.Module) -> Shapes:
     """Return the shapes of a network's tensors, by name."""
     return {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-
-
-def fill(
-    network: Network, weights: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype
-) -> Network:
-    """Give a blank network its weights, and put it on a device for inference.
-
-    Weights are moved and cast one by one. Those that already have the device and dtype are not
-    copied: tensors of a memory-mapped file stay in that file, so that the network is never in
-    memory twice. Rotary tables stay float32, and numbers that count stay whole. Raise RuntimeError
-    when a weight is missing, unknown or mis-shaped.
-    """
-    kept = _kept_in_float32(network, dtype)
-
-    def placed(name: str, weight: Tensor) -> Tensor:
-        if not weight.is_floating_point():
-            return weight.to(device)
-        return weight.to(device, torch.float32 if name in kept else dtype)
-
-    state = {name: placed(name, weight) for name, weight in weights.items()}
-    network.load_state_dict(state, strict=True, assign=True)
-    network.requires_grad_(False).eval()
-    return network.to(device)  # the buffers that are no weights too
 
 
 def _kept_in_float32(network: nn.Module, dtype: torch.dtype) -> set[str]:

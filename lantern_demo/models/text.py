@@ -15,6 +15,7 @@ from tokenizers import Encoding, Tokenizer
 from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel
 
+from lantern_demo.faults import NotAllowed
 from lantern_demo.models.hub import Located
 from lantern_demo.models.tensors import (
     CheckpointError,
@@ -79,17 +80,19 @@ class PromptIds:
     after: list[int]
 
     def check(self, prompt: str) -> None:
-        """Raise ValueError for a prompt of too many tokens, or with a mark of the vocabulary."""
+        """Raise NotAllowed for a prompt of too many tokens, or with a mark of the vocabulary."""
         if found := self.marks.search(prompt):
-            raise ValueError(
-                f"prompt must be plain text, and {found[0]} in it is a mark of the model's own; "
-                "leave it out"
+            raise NotAllowed(
+                "prompt",
+                f"must be plain text, and {found[0]} in it is a mark of the model's own; "
+                "leave it out",
             )
         count, own = (self.encode(text).features.shape[1] for text in (prompt, ""))
         if count > self.length:
-            raise ValueError(
-                f"prompt has {count - own} tokens of the model's vocabulary, "
-                f"at most {self.length - own} are allowed: {prompt[:60]!r}..."
+            raise NotAllowed(
+                "prompt",
+                f"has {count - own} tokens of the model's vocabulary, "
+                f"at most {self.length - own} are allowed: {prompt[:60]!r}...",
             )
 
     def encode(self, prompt: str) -> Encoded:
@@ -128,7 +131,7 @@ class TextEncoder(nn.Module):
     def ids(self, prompts: list[str]) -> tuple[Tensor, Tensor]:
         """Map prompts to ids [B, T] int64, right-padded, and their mask [B, T] bool.
 
-        Unknown words are left out: the target has learnt none. Raise ValueError when a prompt has
+        Unknown words are left out: the target has learnt none. Raise NotAllowed when a prompt has
         more known words than there are positions.
         """
         vocabulary = self.tokenizer.get_vocab()
@@ -138,9 +141,10 @@ class TextEncoder(nn.Module):
         rows = [[*ids, vocabulary[END]] for ids in known]
         for prompt, row in zip(prompts, rows, strict=True):
             if len(row) > self.length:
-                raise ValueError(
-                    f"prompt has {len(row) - 1} words and marks, "
-                    f"at most {self.length - 1} are allowed: {prompt[:60]!r}..."
+                raise NotAllowed(
+                    "prompt",
+                    f"has {len(row) - 1} words and marks, "
+                    f"at most {self.length - 1} are allowed: {prompt[:60]!r}...",
                 )
         ids = torch.full((len(rows), self.length), vocabulary[PAD])
         for i, row in enumerate(rows):
@@ -218,9 +222,9 @@ class CaptionEncoder:
     encoder: T5EncoderModel
 
     def check(self, prompt: str) -> None:
-        """Raise ValueError for a prompt without words."""
+        """Raise NotAllowed for a prompt without words."""
         if not clean(prompt):
-            raise ValueError(f"prompt must describe the picture in words, got {prompt[:60]!r}")
+            raise NotAllowed("prompt", f"must describe the picture in words, got {prompt[:60]!r}")
 
     def encode(self, prompt: str) -> Encoded:
         """Return features [1, 120, C] float32 and mask [1, 120] bool, on the encoder's device.

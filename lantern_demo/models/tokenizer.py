@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from transformers import JanusVQVAEConfig
 from transformers.models.janus.modeling_janus import JanusVQVAE, JanusVQVAEDecoder
 
-from lantern_demo.models.registry import AnoleConfig, Published
-
 
 def fit_groups(network: nn.Module) -> None:
     """Give every group norm of a VQ network groups of 4 channels, 32 groups at most.
@@ -81,32 +79,6 @@ class ImageTokenizer(nn.Module):
         """Map codebook vectors [B, e, G, G] to images [B, 3, H, W] float32 in [0, 1]."""
         pixels = self.vq.decoder(self.vq.post_quant_conv(z))
         return (pixels.float().clamp(-1, 1) + 1) / 2
-
-
-class ChameleonTokenizer(ImageTokenizer):
-    """Chameleon's VQ network (facebookresearch/chameleon, vqgan.py).
-
-    It has attention only in the middle, and a codebook whose vectors are compared and decoded
-    unchanged. transformers' own ChameleonVQVAE has an encoder and no decoder; the tests compare
-    this encoder with it.
-    """
-
-    def __init__(self, config: JanusVQVAEConfig) -> None:
-        super().__init__(config)
-        for level in (*self.vq.encoder.down, *self.vq.decoder.up):
-            level.attn = nn.ModuleList()
-
-    def scaled(self, vectors: Tensor, dim: int) -> Tensor:
-        return vectors.float()
-
-
-def blank_tokenizer(published: Published) -> ImageTokenizer:
-    """Return the image tokenizer of a published model, on the meta device."""
-    kind = ChameleonTokenizer if isinstance(published.target, AnoleConfig) else ImageTokenizer
-    # the library's defaults are the sizes of LlamaGen's VQ-16
-    config = JanusVQVAEConfig(**published.tokenizer, num_patches=published.target.grid)
-    with torch.device("meta"):
-        return kind(config)
 
 
 class PictureDecoder(nn.Module):

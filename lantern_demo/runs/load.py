@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from lantern_demo.faults import NotAllowed
 from lantern_demo.models import bundled, checkpoints, families
 from lantern_demo.models.checkpoints import requirements_unmet
 from lantern_demo.models.device import DTYPES, pick_device
@@ -55,6 +56,12 @@ def load(
     given = None if drafter is None else user_path(drafter)
     networks = checkpoints.load(info, chosen, DTYPES[name], files, given)
     return Pipeline(info, networks, chosen, name, threads)
+
+
+def check_id(info: ModelInfo, model: str) -> None:
+    """Raise NotAllowed for the id of another model."""
+    if model != info.id:
+        raise NotAllowed("model", f"must be {info.id}, which draws here, got {model[:80]!r}")
 
 
 def info_of(model: str | Path) -> ModelInfo:

@@ -20,20 +20,20 @@ from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step, decode, key_of
 from lantern_demo.decoding.methods import METHODS, Method, default_method, default_methods
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.faults import in_words
-from lantern_demo.models import bundled, families
+from lantern_demo.faults import NotAllowed, in_words, out_of_memory
+from lantern_demo.models import bundled, prepare
 from lantern_demo.models.checkpoints import no_room_to_race
 from lantern_demo.models.device import device_name, pick_threads
 from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import Encoded
-from lantern_demo.prompt_words import USUAL, Completed, completed, phrasebook, visible
+from lantern_demo.prompt_words import USUAL, Completed, check_length, completed, phrasebook, visible
 from lantern_demo.runs.images import Images
-from lantern_demo.runs.race import Event, Limit, Request, Run, RunEvents, race
-from lantern_demo.runs.record import twin_settings
-from lantern_demo.runs.result import Machine, MethodFailed, Result, Schedule, Task
+from lantern_demo.runs.race import Event, Limit, Request, Rotation, RunEvents
+from lantern_demo.runs.record import Noise, Record, Schedule, twin_settings
+from lantern_demo.runs.result import Machine, MethodFailed, Result
 from lantern_demo.settings.knobs import lists_settings, repeats_of
-from lantern_demo.settings.settings import Choice, Settings, choice_of, methods_of, settings_of
+from lantern_demo.settings.settings import Planned, Settings, methods_of, planned, settings_of
 from lantern_demo.settings.trees import drafts_by_device
 from lantern_demo.torch_defaults import own_defaults
 
@@ -72,14 +72,15 @@ class Pipeline:
         self.device = device
         self.dtype = dtype
         self.defaults = Settings(**info.preset)
-        small = families.small_on_cpu(networks, device)
+        small = prepare.small_on_cpu(networks, device)
         self.threads = pick_threads(threads, device, small)
         self.images = Images(info, networks, device, self.threads)
         with self.threads.used():
-            runners = families.runners(networks, device, dtype)
-        self.target = runners.target
-        self.drafter = runners.drafter
-        self.products = runners.products or f"{dtype} products, as PyTorch chooses"
+            ready = prepare.prepared(networks, device, dtype)
+        self.target = ready.target
+        self.drafter = ready.drafter
+        self.ops = ready.ops
+        self.products = ready.products or f"{dtype} products, as PyTorch chooses"
         if device.type == "cpu":
             # So the bundled model's picture takes 90 ms instead of 112, on one core of an EPYC.
             decoders: list[Any] = [networks.tokenizer.vq.decoder, networks.picture]
@@ -90,7 +91,7 @@ class Pipeline:
         self._warm: dict[tuple[str, DraftConfig, bool, str], None] = {}
         self._runners = Runners()
         self._read: Read | None = None  # see `read`
-        self._turn = threading.Lock()
+        self._turn = threading.Lock()  # see `turn`
         self._at_work: int | None = None  # the thread that last advanced the current run
 
     def __repr__(self) -> str:
@@ -107,32 +108,58 @@ class Pipeline:
             name = device_name(self.device)
         return Machine(name, self.dtype, self.products, threads.count, threads.reason)
 
+    # -- the turn
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody has the turn."""
+        return self._turn.locked()
+
+    @contextmanager
+    def turn(self, wait: bool = True) -> Iterator[bool]:
+        """Have the device alone: others wait for their turn, or without `wait` get False.
+
+        Nothing else keeps two runs apart. Raises RuntimeError in a thread that would wait for
+        itself.
+        """
+        if wait and self.busy and self._at_work == threading.get_ident():
+            raise RuntimeError(
+                "a run of this pipeline is still open in this thread; "
+                "go through its events to the end, or close it"
+            )
+        mine = self._turn.acquire(blocking=wait)
+        try:
+            yield mine
+        finally:
+            if mine:
+                self._at_work = None
+                self._turn.release()
+
     # -- inputs
 
     def settings(self, **changes: Any) -> Settings:
         """Return the model's preset with some values changed.
 
-        Raises ValueError for an unknown name or a value not allowed.
+        Raises NotAllowed for an unknown name or a value not allowed.
         """
         return self.defaults.with_changes(**changes)
 
     def check_prompt(self, prompt: Any) -> str:
         """Return the prompt, stripped, for a model of few words without invisible characters.
 
-        Raises ValueError when it is empty, too long or not text that can be written down.
+        Raises NotAllowed when it is empty, too long or not text that can be written down.
         """
         if not isinstance(prompt, str):
-            raise ValueError(f"prompt must be text, got {type(prompt).__name__}")
+            raise NotAllowed("prompt", f"must be text, got {type(prompt).__name__}")
         known = phrasebook(self.info) is not None  # a model of any text reads them
         text = " ".join((visible(prompt) if known else prompt).split())
         if not text:
-            raise ValueError(f"prompt is empty; say what to draw, for example: {USUAL}")
-        self.info.check_length(text)
+            raise NotAllowed("prompt", f"is empty; say what to draw, for example: {USUAL}")
+        check_length(self.info, text)
         # text files cannot hold control characters and half surrogate pairs
         if bad := next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None):
-            raise ValueError(
-                f"prompt must be text without control characters, got U+{ord(bad):04X}"
-            )
+            got = f"got U+{ord(bad):04X}"
+            raise NotAllowed("prompt", f"must be text without control characters, {got}")
         self.networks.text.check(text)
         return text
 
@@ -148,14 +175,12 @@ class Pipeline:
         return default_methods(METHODS[name] for name in self.available_methods)
 
     def check_methods(self, methods: list[Method]) -> list[Method]:
-        """Return the methods. Raises ValueError when this model cannot decode with one of them."""
+        """Return the methods. Raises NotAllowed when this model cannot decode with one of them."""
         for method in methods:
             if method.id not in self.available_methods:
                 allowed = ", ".join(self.available_methods)
-                raise ValueError(
-                    f"method must be one of {allowed} where the model has no drafter, "
-                    f"got {method.id!r}"
-                )
+                why = f"must be one of {allowed} where the model has no drafter, got {method.id!r}"
+                raise NotAllowed("method", why)
         return methods
 
     def request(
@@ -168,17 +193,31 @@ class Pipeline:
         """Check the values of a comparison. methods None means the default ones.
 
         `trees` are settings of some methods' draft trees that differ from the others'. Raises
-        ValueError with a sentence for a value that is not allowed, and NotDrawn for a prompt that
-        the model cannot draw.
+        NotAllowed for a value that is not allowed, and NotDrawn for a prompt that the model cannot
+        draw.
         """
         asked = self.check_prompt(prompt)
         completed(self.info, asked)  # or it is refused
         chosen = methods_of(self.default_methods if methods is None else methods)
         common = self.settings(**settings)
         common.dynamic_shape(self._drafts.dynamic)  # or it is refused
-        own = {one.id: common.with_changes(**(trees or {}).get(one.id, {})) for one in chosen}
         self.check_methods(chosen)
-        return Request(self.info.id, asked, own)
+        own = {name: common.with_changes(**tree) for name, tree in (trees or {}).items()}
+        runs = {one.id: self.planned(one, own.get(one.id, common)) for one in chosen}
+        return Request(self.info.id, asked, runs)
+
+    def planned(self, method: Method, settings: Settings) -> Planned:
+        """Decide what a method runs with here.
+
+        Raises NotAllowed for a method whose drafts or rule cannot be made.
+        """
+        try:
+            return planned(method, settings, self._drafts)
+        except NotAllowed:
+            raise
+        except Exception as error:  # in a class from outside the package
+            why = f"{method.id} cannot be set up: {in_words(error, method.id)}"
+            raise NotAllowed("method", why) from error
 
     # -- drawing
 
@@ -200,7 +239,7 @@ class Pipeline:
             return [self.generate(one, method, **settings) for one in prompt]
         return self.generate(prompt, method, **settings)
 
-    def twin(self, record: dict[str, Any], method: str) -> Result:
+    def twin(self, record: Record, method: str) -> Result:
         """Draw a relaxed method's run again by the exact rule, with its tree and random numbers.
 
         The tokens equal the method's up to the first draft to which neighbours lent probability.
@@ -218,16 +257,15 @@ class Pipeline:
         """
         lacking = {*METHODS} - {*self.available_methods}
         chosen = default_method(lacking) if method is None else method
-        events = self.compare(prompt, [chosen], **settings)
+        return self._stream(self.request(prompt, [chosen], **settings))
 
-        def of_the_method() -> Iterator[Step | Result]:
-            with closing(events):
-                for _, event in events:
-                    if isinstance(event, MethodFailed):
-                        raise RuntimeError(event.message)
+    def _stream(self, request: Request) -> Iterator[Step | Result]:
+        with self.turn(), closing(self.race(request)) as events:
+            for _, event in events:
+                if isinstance(event, MethodFailed):
+                    raise RuntimeError(event.message)
+                if event is not None:
                     yield event
-
-        return of_the_method()
 
     @lists_settings
     def compare(
@@ -241,76 +279,85 @@ class Pipeline:
         other, with steps counted from 0. With `repeats` the same race runs so often, and each
         yields its events.
         """
-        request, races = self.request(prompt, methods, **settings), repeats_of(repeats)
+        return self._races(self.request(prompt, methods, **settings), repeats_of(repeats))
 
-        def without_warm_up() -> Generator[tuple[str, Event], None, None]:
-            for _ in range(races):
-                with closing(self.race(request)) as events:
-                    for method, event in events:
-                        if event is not None:
-                            yield method, event
-
-        return without_warm_up()
+    def _races(self, request: Request, count: int) -> Generator[tuple[str, Event], None, None]:
+        for _ in range(count):
+            with self.turn(), closing(self.race(request)) as events:
+                for method, event in events:
+                    if event is not None:
+                        yield method, event
 
     def race(self, request: Request, seconds: float | None = None) -> RunEvents:
         """As `compare`, but also yield None for an event after every step of the warm-up.
 
-        So a caller may stop in between. Methods that are not done after `seconds` fail.
+        So a caller, who has the `turn`, may stop in between. Methods that are not done after
+        `seconds` fail.
         """
-        with self.turn():
-            limit = Limit(seconds)
+        self._at_work = threading.get_ident()
+        limit = Limit(seconds)
+        try:
+            read = self.read(request.prompt)
+        except Exception as error:
+            why = in_words(error, "the text encoder")
+            yield from ((name, MethodFailed(name, why)) for name in request.methods)
+            return
+        left = list[str]()
+        for name in request.methods:
             try:
-                read = self.read(request.prompt)
+                yield from self.warm_up(request.runs[name], read)
+                left.append(name)
+            # one method's fault must not take the others' results with it
             except Exception as error:
-                why = in_words(error, "the text encoder")
-                yield from ((name, MethodFailed(name, why)) for name in request.methods)
-                return
-            left = list[str]()
-            for name in request.methods:
-                try:
-                    yield from self.warm_up(METHODS[name], request.settings[name], read)
-                    left.append(name)
-                # one method's fault must not take the others' results with it
-                except Exception as error:
-                    yield name, MethodFailed(name, in_words(error, name))
+                yield name, MethodFailed(name, in_words(error, name))
 
-            def run(name: str, schedule: Schedule, why: str = "") -> Run:
-                return self.run(METHODS[name], request.settings[name], read, schedule, why)
-
-            if len(left) == 1:
-                yield from race({left[0]: run(left[0], "alone")}, limit)
-                return
-            keys = list[Hashable]()
-            for name in left:
-                with suppress(Exception):  # its run reports it
-                    config = self.config(METHODS[name], request.settings[name])
-                    keys.append(key_of(self.target, self.drafter, config))
-            kept = self._runners.fitting(keys)
-            why = no_room_to_race(self.info, self.device, self.dtype, len(left), kept) or ""
-            if not why:
-                left = yield from race({name: run(name, "race") for name in left}, limit)
+        alone, why = len(left) == 1, self._why_in_turn(request, left)
+        while left:
+            schedule: Schedule = "alone" if alone else "in turn" if why else "race"
+            heat = left[:1] if why else left
+            drawings = {
+                name: Drawing(self, request.runs[name], read, schedule, why) for name in heat
+            }
+            rotation = Rotation(heat)
+            try:
+                while rotation.spent:
+                    name = rotation.next()
+                    event: Event
+                    try:
+                        event = drawings[name].next()
+                    except Exception as error:
+                        if schedule == "race" and out_of_memory(error):
+                            break
+                        event = MethodFailed(name, in_words(error, name))
+                    if isinstance(event, Step):
+                        rotation.spent[name] = event.seconds
+                    else:
+                        del rotation.spent[name]
+                        left.remove(name)
+                    yield name, event
+                    if isinstance(event, Step) and limit.over():
+                        yield from map(limit.failure, left)
+                        return
+            finally:
+                for drawing in drawings.values():
+                    drawing.close()
+            if rotation.spent:  # memory did not hold all at once
+                self.make_room()
                 why = CROWDED
-                if left:
-                    self.make_room()
-            for name in left:
-                yield from race({name: run(name, "in turn", why)}, limit)
 
     # -- parts of a race
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Keep other runs waiting. Raises RuntimeError in a thread that would wait for itself."""
-        if self._at_work == threading.get_ident():
-            raise RuntimeError(
-                "a run of this pipeline is still open in this thread; "
-                "go through its events to the end, or close it"
-            )
-        with self._turn:
-            try:
-                self._at_work = threading.get_ident()
-                yield
-            finally:
-                self._at_work = None
+    def _why_in_turn(self, request: Request, names: list[str]) -> str:
+        """Return why methods cannot race; empty if they can, and for one alone."""
+        if len(names) < 2:
+            return ""
+        keys = list[Hashable]()
+        for name in names:
+            with suppress(Exception):  # its drawing reports it
+                config = self.config(request.runs[name])
+                keys.append(key_of(self.target, self.drafter, config))
+        kept = self._runners.fitting(keys)
+        return no_room_to_race(self.info, self.device, self.dtype, len(names), kept) or ""
 
     def make_room(self) -> None:
         """Release all memory that no current run needs."""
@@ -342,26 +389,26 @@ class Pipeline:
             self._read = found
         return found
 
-    def warm_up(self, method: Method, settings: Settings, read: Read) -> Iterator[tuple[str, None]]:
+    def warm_up(self, plan: Planned, read: Read) -> Iterator[tuple[str, None]]:
         """Draw a few uncounted tokens with a method, once for each tree; yield between steps."""
-        tree = self.tree_of(method, settings).policy
-        key = (method.id, tree, settings.cfg_scale != 1, settings.noise)
+        method, settings = plan.method.id, plan.settings
+        key = (method, plan.drafts, settings.cfg_scale != 1, settings.noise)
         if key in self._warm:
             self._warm[key] = self._warm.pop(key)
             return
-        config, condition = self.prepared(method, settings, read.encoded)
+        config, condition = self.prepared(plan, read.encoded)
         few = replace(config, num_tokens=min(WARM_UP_TOKENS, self.info.tokens))
         clock, models = Clock(self.device), (self.target, self.drafter)
         with closing(decode(*models, condition, few, clock, self._runners)) as steps:
-            while isinstance(self._next(steps), Step):
-                yield method.id, None
+            while isinstance(self.advance(steps), Step):
+                yield method, None
         self.images.decode([0] * self.info.tokens)
         self._warm[key] = None
         while len(self._warm) > MOST_WARM:
             del self._warm[next(iter(self._warm))]
 
-    def prepare(self) -> Generator[None, None, None]:
-        """Warm up every method before any visitor's run. Yields between steps.
+    def prepare(self) -> None:
+        """Warm up every method before any visitor's run.
 
         It depends on no request: the prompt is always the same, and the settings are the preset's.
         """
@@ -369,55 +416,13 @@ class Pipeline:
             read = self.read(USUAL)
             for name in self.available_methods:
                 try:
-                    for _ in self.warm_up(METHODS[name], self.defaults, read):
-                        yield
+                    for _ in self.warm_up(self.planned(METHODS[name], self.defaults), read):
+                        pass
                 # such as too little memory: a run with the method reports it
                 except Exception as error:
                     in_words(error, name)
 
-    def run(
-        self, method: Method, settings: Settings, read: Read, schedule: Schedule, why: str
-    ) -> Run:
-        """Run a warm method: yield a Step per step, then its Result.
-
-        schedule and why: as in `Result`.
-        """
-        clock = Clock(self.device)
-        clock.seconds["text"] = read.seconds
-        history: list[Step] = []
-        config, condition = self.prepared(method, settings, read.encoded)
-        models = self.target, self.drafter
-        # closed at once: Python 3.12 would wait until nothing names it any more
-        with closing(decode(*models, condition, config, clock, self._runners)) as steps:
-            while isinstance(outcome := self._next(steps), Step):
-                history.append(with_evidence(outcome))  # outside the clock
-                yield history[-1]
-        image, clock.seconds["image"] = self.images.timed(outcome.tokens)
-        choice = self.tree_of(method, settings)
-        done, networks = read.completed, self.networks
-        yield Result(
-            **vars(outcome) | {"seconds": dict(clock.seconds)},
-            method=method.id,
-            image=image,
-            history=history,
-            tree=choice.reason,
-            tree_settings=settings_of(choice.policy),
-            noise=config.noise_used,
-            schedule=schedule,
-            schedule_reason=why,
-            machine=self.machine,
-            task=Task(
-                datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                {"id": self.info.id, "trained": networks.trained, "sources": networks.sources},
-                read.prompt,
-                read.unknown,
-                done.prompt if done.prompt != read.prompt else None,
-                done.why,
-                settings.as_dict(),
-            ),
-        )
-
-    def _next(self, steps: Iterator[Step | Decoded]) -> Step | Decoded:
+    def advance(self, steps: Iterator[Step | Decoded]) -> Step | Decoded:
         """Take the next step in the thread that asks for it. A fault leaves no idle runner.
 
         Between two steps thread, number of helpers and PyTorch's defaults are the caller's.
@@ -431,30 +436,90 @@ class Pipeline:
             raise
 
     @own_defaults()
-    def prepared(
-        self, method: Method, settings: Settings, encoded: Encoded
-    ) -> tuple[Config, Condition]:
+    def prepared(self, plan: Planned, encoded: Encoded) -> tuple[Config, Condition]:
         """Return the configuration of a run and the target's condition."""
-        guided = settings.cfg_scale != 1
+        guided = plan.settings.cfg_scale != 1
         with self.threads.used(), torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
-        return self.config(method, settings), condition
+        return self.config(plan), condition
 
-    def config(self, method: Method, settings: Settings) -> Config:
+    def config(self, plan: Planned) -> Config:
         """Return the configuration of a run."""
+        settings = plan.settings
         return Config(
-            method,
+            plan.method,
             self.info.tokens,
             settings.sampling(),
-            settings.rule(method),
-            self.tree_of(method, settings).policy,
+            plan.rule,
+            plan.drafts,
             self.images.neighbours(settings.neighbours),
             settings.seed,
             self.device,
             room=self.info.tokens,
             noise=settings.noise,
+            ops=self.ops,
         )
 
-    def tree_of(self, method: Method, settings: Settings) -> Choice:
-        """Return the drafts that a method runs with, and where they come from."""
-        return choice_of(method.drafts, settings, self._drafts)
+
+class Drawing:
+    """A picture that a warm method draws. schedule and why: as in `Result`."""
+
+    def __init__(
+        self, pipe: Pipeline, plan: Planned, read: Read, schedule: Schedule, why: str
+    ) -> None:
+        self.pipe, self.plan, self.read = pipe, plan, read
+        self.schedule, self.why = schedule, why
+        self.clock, self.history = Clock(pipe.device), list[Step]()
+        self.clock.seconds["text"] = read.seconds
+        self.steps: Generator[Step | Decoded, None, None] | None = None  # made with the first one
+        self.noise: Noise
+
+    def next(self) -> Step | Result:
+        """Take a step, or return the result after the last one."""
+        pipe = self.pipe
+        if self.steps is None:
+            config, condition = pipe.prepared(self.plan, self.read.encoded)
+            self.noise, models = config.noise_used, (pipe.target, pipe.drafter)
+            self.steps = decode(*models, condition, config, self.clock, pipe._runners)
+        outcome = pipe.advance(self.steps)
+        if isinstance(outcome, Decoded):
+            self.close()  # else its caches would stay until the others are done
+            return self._result(outcome)
+        if outcome.index == 0:  # also of a run that begins anew, after an error of a kernel
+            self.history.clear()
+        self.history.append(with_evidence(outcome))  # outside the clock
+        return self.history[-1]
+
+    def close(self) -> None:
+        """End the steps, finished or not."""
+        if self.steps is not None:
+            self.steps.close()
+
+    def _result(self, decoded: Decoded) -> Result:
+        pipe, read, done = self.pipe, self.read, self.read.completed
+        image, self.clock.seconds["image"] = pipe.images.timed(decoded.tokens)
+        return Result(
+            **vars(decoded) | {"seconds": dict(self.clock.seconds)},
+            method=self.plan.method.id,
+            image=image,
+            history=self.history,
+            tree=self.plan.tree,
+            tree_settings=settings_of(self.plan.drafts),
+            noise=self.noise,
+            schedule=self.schedule,
+            schedule_reason=self.why,
+            machine=pipe.machine,
+            task={
+                "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "model": {
+                    "id": pipe.info.id,
+                    "trained": pipe.networks.trained,
+                    "sources": pipe.networks.sources,
+                },
+                "prompt": read.prompt,
+                "unknown_words": read.unknown,
+                "completed": done.prompt if done.prompt != read.prompt else None,
+                "warning": done.why,
+                "settings": self.plan.settings.as_dict(),
+            },
+        )

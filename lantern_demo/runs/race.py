@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from lantern_demo.decoding.loop import Step
-from lantern_demo.faults import in_words, out_of_memory
 from lantern_demo.runs.result import MethodFailed, Result
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Planned
 
 SLICE_SECONDS = 0.08  # of decoding; a slice is at least one step
 
-Run = Generator[Step | Result, None, None]  # a run's steps, then its Result
 Event = Step | Result | MethodFailed
 # (method id, event); None after a step of a warm-up, so that a caller may stop in between.
 RunEvents = Generator[tuple[str, Event | None], None, None]
@@ -26,23 +24,26 @@ RunEvents = Generator[tuple[str, Event | None], None, None]
 
 @dataclass(frozen=True)
 class Request:
-    """A checked comparison of methods, each with its settings, on one prompt and model."""
+    """A checked comparison of methods on one prompt and model."""
 
     model: str
     prompt: str
-    settings: dict[str, Settings]  # by method, in the order they run
+    runs: dict[str, Planned]  # by method, in the order they run
 
     @property
     def methods(self) -> list[str]:
-        return list(self.settings)
+        return list(self.runs)
 
     @property
     def seed(self) -> int:
-        return next(iter(self.settings.values())).seed
+        return next(iter(self.runs.values())).settings.seed
 
     def with_seed(self, seed: int) -> Request:
-        seeded = {name: own.with_changes(seed=seed) for name, own in self.settings.items()}
-        return replace(self, settings=seeded)
+        seeded = {
+            name: replace(run, settings=run.settings.with_changes(seed=seed))
+            for name, run in self.runs.items()
+        }
+        return replace(self, runs=seeded)
 
 
 class Rotation:
@@ -87,33 +88,3 @@ class Limit:
         """Return the event of a method that was not done in time."""
         why = f"A run may take {self.seconds:g} seconds here, and they were over."
         return method, MethodFailed(method, f"{why} Ask for fewer methods or a smaller draft tree.")
-
-
-def race(runs: dict[str, Run], limit: Limit) -> Generator[tuple[str, Event], None, list[str]]:
-    """Yield the events of runs as they take turns; a run that raises an error fails alone.
-
-    Return the runs to do again one after the other, because memory did not hold all at once.
-    """
-    rotation = Rotation(runs)
-    try:
-        while rotation.spent:
-            name = rotation.next()
-            event: Event
-            try:
-                event = next(runs[name])
-            except Exception as error:
-                if len(runs) > 1 and out_of_memory(error):
-                    break
-                event = MethodFailed(name, in_words(error, name))
-            if isinstance(event, Step):
-                rotation.spent[name] = event.seconds
-            else:
-                del rotation.spent[name]
-            yield name, event
-            if isinstance(event, Step) and limit.over():
-                yield from map(limit.failure, rotation.spent)
-                return []
-    finally:
-        for run in runs.values():
-            run.close()
-    return list(rotation.spent)

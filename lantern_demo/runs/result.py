@@ -1,4 +1,4 @@
-"""Define the outcome of a method's run, and the run record that is written of one or several."""
+"""The outcome of a method's run, and the run record that is written of one or several."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import transformers
@@ -16,12 +16,10 @@ from PIL import Image
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.results import Judged
-from lantern_demo.runs.metrics import of_steps
+from lantern_demo.runs.record import Entry, Events, Noise, Record, Schedule, Task
 from lantern_demo.version import __version__
 
 BUSY_SHARE = 0.1  # of the decode seconds: a run that waited longer for a processor was disturbed
-
-Schedule = Literal["alone", "race", "in turn"]
 
 
 @dataclass(frozen=True)
@@ -33,19 +31,6 @@ class Machine:
     products: str  # how matmuls with the weights are computed
     threads: int | None  # of the processor; None: on a GPU
     threads_reason: str
-
-
-@dataclass(frozen=True)
-class Task:
-    """What was drawn: the same for all methods of a comparison."""
-
-    created: str  # date and time
-    model: dict[str, Any]  # id, `trained`, and `sources`: repository, file, commit of each part
-    prompt: str
-    unknown_words: list[str]
-    completed: str | None  # the prompt that was drawn, if it is another
-    warning: str | None  # why the picture does not show all of the prompt
-    settings: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -61,8 +46,8 @@ class Result(Decoded):
     history: list[Step]
     tree: str  # the draft tree, and why
     tree_settings: dict[str, Any]  # the settings that define this tree
-    noise: Literal["shared", "independent", "none"]  # none at temperature 0
-    schedule: Schedule  # how the methods of the comparison shared the device
+    noise: Noise
+    schedule: Schedule  # of the methods of the comparison
     schedule_reason: str  # why they did not race; empty if they did
     machine: Machine
     task: Task
@@ -82,17 +67,17 @@ class Result(Decoded):
     @property
     def warning(self) -> str | None:
         """Why the picture does not show all of the prompt; None if it does."""
-        return self.task.warning
+        return self.task["warning"]
 
     @property
-    def record(self) -> dict[str, Any]:
-        """The run record, JSON-able: all that is needed to draw the picture again."""
+    def record(self) -> Record:
+        """The run record: all that is needed to draw the picture again."""
         return record_of([self])
 
     def __repr__(self) -> str:
         ran = f"{self.steps} steps, {self.decode_seconds:.2f} s"
-        seed = self.task.settings["seed"]
-        return f"<Result of {self.method}: {self.task.prompt!r}, seed {seed}, {ran}>"
+        prompt, seed = self.task["prompt"], self.task["settings"]["seed"]
+        return f"<Result of {self.method}: {prompt!r}, seed {seed}, {ran}>"
 
     def _repr_png_(self) -> bytes:
         """Return the picture, which a notebook shows."""
@@ -109,7 +94,7 @@ class MethodFailed:
     message: str
 
 
-def record_of(results: Iterable[Result]) -> dict[str, Any]:
+def record_of(results: Iterable[Result]) -> Record:
     """Return the record of a comparison, with its methods in the order of METHODS."""
     ran = {result.method: result for result in results}
     first = next(iter(ran.values()))
@@ -123,43 +108,54 @@ def record_of(results: Iterable[Result]) -> dict[str, Any]:
         "lantern_demo": __version__,
         "versions": dict(zip(("python", "torch", "transformers"), versions, strict=True)),
         "device": first.machine.device,
-        **vars(first.task),
+        **first.task,
         "order": list(entries),
         "methods": entries,
     }
 
 
-def entry_of(result: Result) -> dict[str, Any]:
-    """Return a method's part of a record. `image_sha256` is the `image_hash` of its picture."""
-    measured = ("steps", "mean_accepted_length", "accepted_lengths", "decode_seconds")
-    shared = ("nodes", "tree", "tree_settings", "noise", "schedule", "schedule_reason")
-    counted = ("changed", "waited_seconds", "disturbed", "tokens_per_second")
+def entry_of(result: Result) -> Entry:
+    """Return a method's part of a record."""
+    seconds, machine = result.seconds, result.machine
     return {
         "method": result.method,
         "tokens": len(result.tokens),
-        **{name: getattr(result, name) for name in (*measured, *shared, *counted)},
-        **{f"{part}_seconds": spent for part, spent in result.seconds.items()},
-        **vars(result.machine),
+        "steps": result.steps,
+        "mean_accepted_length": result.mean_accepted_length,
+        "accepted_lengths": result.accepted_lengths,
+        "decode_seconds": result.decode_seconds,
+        "nodes": result.nodes,
+        "tree": result.tree,
+        "tree_settings": result.tree_settings,
+        "noise": result.noise,
+        "schedule": result.schedule,
+        "schedule_reason": result.schedule_reason,
+        "changed": result.changed,
+        "waited_seconds": result.waited_seconds,
+        "disturbed": result.disturbed,
+        "tokens_per_second": result.tokens_per_second,
+        "text_seconds": seconds["text"],
+        "capture_seconds": seconds["capture"],
+        "prefill_seconds": seconds["prefill"],
+        "draft_seconds": seconds["draft"],
+        "verify_seconds": seconds["verify"],
+        "commit_seconds": seconds["commit"],
+        "image_seconds": seconds["image"],
+        "device": machine.device,
+        "dtype": machine.dtype,
+        "products": machine.products,
+        "threads": machine.threads,
+        "threads_reason": machine.threads_reason,
         "engine": result.runner,
         "engine_reason": result.runner_reason,
         "token_ids": result.tokens,
         "image_sha256": image_hash(result.image),
         "events": events_of(result.history),
-        "speculative_decoding": of_steps(result.history),
     }
 
 
-def events_of(steps: list[Step]) -> dict[str, Any]:
-    """Return the steps of a run as a record has them. Step 0 is the prefill, whose token the target
-    draws alone.
-
-    `committed` and `milliseconds` are totals after each step. `kinds` has a letter per token: e for
-    a draft that the exact rule accepts, r for one that only the relaxation accepts, t for the
-    target's own. `trees` are the draft trees, parents before children, with the path that was
-    taken. `trials` are the tried drafts: node, the target's probability, the rule's score, and the
-    threshold that the score had to exceed (greedy: reach). With shared noise there are none: drafts
-    are compared with the tokens that follow.
-    """
+def events_of(steps: list[Step]) -> Events:
+    """Return the steps of a run as a record has them."""
     return {
         "committed": [step.committed for step in steps],
         "milliseconds": [round(1000 * step.seconds, 3) for step in steps],

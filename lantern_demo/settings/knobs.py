@@ -17,6 +17,7 @@ from lantern_demo.decoding.drafting import DraftConfig, DynamicTree
 from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.window import Window
+from lantern_demo.faults import NotAllowed
 from lantern_demo.settings.trees import DEFAULT, DEFAULTS, TREES
 
 DEFAULT_SEED = 7  # of the page, the API and Python
@@ -52,13 +53,13 @@ class Limit:
     def check(self, name: str, value: Any) -> Any:
         """Return the value as int or float.
 
-        Raises ValueError naming the parameter, the value and the range.
+        Raises NotAllowed with the value and the range.
         """
         number = isinstance(value, Real) and not isinstance(value, bool)  # NumPy's numbers, too
         if not number or not self.low <= value <= self.high or (self.whole and value != int(value)):
             kind = "a whole number" if self.whole else "a number"
             span = f"between {self.low} and {self.high}"
-            raise ValueError(f"{name} must be {kind} {span}, got {shown(value)}")
+            raise NotAllowed(name, f"must be {kind} {span}, got {shown(value)}")
         return int(value) if self.whole else float(value)
 
 
@@ -275,5 +276,5 @@ def short_name(name: str) -> str:
 
 
 def repeats_of(value: Any, most: int = MOST_REPEATS) -> int:
-    """Return a requested number of races as int. Raises ValueError naming the allowed range."""
+    """Return a requested number of races as int. Raises NotAllowed with the allowed range."""
     return int(Limit(1, most, whole=True).check("repeats", value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
@@ -11,6 +12,7 @@ from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Path
 from lantern_demo.decoding.window import Window
+from lantern_demo.faults import NotAllowed
 from lantern_demo.settings.knobs import KNOBS, MAX_DEPTH, MAX_NODES, Knobs, shown
 from lantern_demo.settings.trees import (
     DEFAULT,
@@ -22,10 +24,12 @@ from lantern_demo.settings.trees import (
     read_paths,
 )
 
+DEEPEST = MAX_DEPTH + 1  # levels of a static tree
+
 
 @dataclass(frozen=True)
 class Settings(Knobs):
-    """All knobs of a run. Raises ValueError for a value that is not allowed.
+    """All knobs of a run. Raises NotAllowed for a value that is not allowed.
 
     The draft_* values shape the dynamic tree, nodes counting the root. One that is None is that of
     `tree`.
@@ -41,7 +45,7 @@ class Settings(Knobs):
                     _own_paths(value)
             elif knob.choices and (not isinstance(value, str) or value not in knob.choices):
                 allowed = ", ".join(knob.choices)
-                raise ValueError(f"{name} must be one of {allowed}, got {shown(value)}")
+                raise NotAllowed(name, f"must be one of {allowed}, got {shown(value)}")
         # else a pipeline checks the nodes, which then depend on its device's default tree
         if self.tree != DEFAULT or None not in (self.draft_top_k, self.draft_depth):
             self.dynamic_shape(DYNAMIC_TREES["small"])
@@ -50,7 +54,7 @@ class Settings(Knobs):
         """Return top_k, depth and nodes of the dynamic tree, where the default one is `default`.
 
         One that is not given is that of `tree`, or of the small tree where `tree` names no dynamic
-        one; nodes that are not given are no more than the others make. Raise ValueError for too
+        one; nodes that are not given are no more than the others make. Raise NotAllowed for too
         many nodes.
         """
         small = DYNAMIC_TREES["small"]
@@ -59,10 +63,8 @@ class Settings(Knobs):
         top_k, depth, nodes = (b if g is None else g for b, g in zip(base, given, strict=True))
         most = top_k + depth * top_k * top_k + 1
         if self.draft_nodes is not None and nodes > most:
-            raise ValueError(
-                f"draft_nodes must be at most {most}, the nodes that draft_top_k {top_k} and "
-                f"draft_depth {depth} make, got {nodes}"
-            )
+            made = f"the nodes that draft_top_k {top_k} and draft_depth {depth} make"
+            raise NotAllowed("draft_nodes", f"must be at most {most}, {made}, got {nodes}")
         return top_k, depth, min(nodes, most)
 
     def static_paths(self, default: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -84,7 +86,7 @@ class Settings(Knobs):
     def with_changes(self, **changes: Any) -> Settings:
         """Return these settings with some values replaced.
 
-        Raises ValueError for an unknown name or a value not allowed.
+        Raises NotAllowed for an unknown name or a value not allowed.
         """
         return replace(self, **by_name(changes))
 
@@ -97,90 +99,104 @@ ELSEWHERE = {"guidance_scale": "cfg_scale", "generator": "seed", "do_sample": "t
 
 
 def by_name(values: Any) -> dict[str, Any]:
-    """Return values of settings by their names. Raises ValueError for anything else."""
+    """Return values of settings by their names. Raises NotAllowed for anything else."""
     allowed = f"allowed are {', '.join(KNOBS)}"
     if not isinstance(values, dict):
-        raise ValueError(
-            f"settings must be an object of values by name, got {shown(values)}; {allowed}"
-        )
+        wrong = f"must be an object of values by name, got {shown(values)}"
+        raise NotAllowed("settings", f"{wrong}; {allowed}")
     for name in values:
         if name in ELSEWHERE:
-            raise ValueError(f"unknown setting {name!r}; it is {ELSEWHERE[name]} here; {allowed}")
+            here = f"it is {ELSEWHERE[name]} here"
+            raise NotAllowed("unknown setting", f"{name!r}; {here}; {allowed}")
         if name not in KNOBS:
-            raise ValueError(f"unknown setting {shown(name)}; {allowed}")
+            raise NotAllowed("unknown setting", f"{shown(name)}; {allowed}")
     return values
 
 
 def _own_paths(value: Any) -> tuple[Path, ...]:
     """Return the static tree of a text of paths.
 
-    Raises ValueError for a text that is no tree or too large a tree.
+    Raises NotAllowed for a text that is no tree or too large a tree.
     """
-    deepest = MAX_DEPTH + 1
-    longest = MAX_NODES * (deepest + 1)
+    longest = MAX_NODES * (DEEPEST + 1)
     try:
         text = isinstance(value, str) and len(value) <= longest
         if not text or not set(value) <= set("0123456789 "):
             raise ValueError("it is none of these")
-        tree = StaticTree(read_paths(value))
-        if tree.nodes > MAX_NODES or tree.deepest > deepest:
-            raise ValueError(f"a tree has at most {MAX_NODES} nodes with the root, {deepest} deep")
+        return _paths_of(value)
     except ValueError as error:
         allowed = f"one of {', '.join(TREES)}, or paths such as '0 1 00'"
-        raise ValueError(f"tree must be {allowed}, got {shown(value)}: {error}") from None
+        raise NotAllowed("tree", f"must be {allowed}, got {shown(value)}: {error}") from None
+
+
+@lru_cache(maxsize=64)  # each of a request's settings has the same text
+def _paths_of(text: str) -> tuple[Path, ...]:
+    tree = StaticTree(read_paths(text))
+    if tree.nodes > MAX_NODES or tree.deepest > DEEPEST:
+        raise ValueError(f"a tree has at most {MAX_NODES} nodes with the root, {DEEPEST} deep")
     return tree.paths
 
 
 def method_of(value: Any) -> Method:
-    """Return the method of an id. Raises ValueError naming the value and the allowed ids."""
+    """Return the method of an id. Raises NotAllowed with the value and the allowed ids."""
     if not isinstance(value, str) or value not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {shown(value)}")
+        raise NotAllowed("method", f"must be one of {', '.join(METHODS)}, got {shown(value)}")
     return METHODS[value]
 
 
 def methods_of(values: Any) -> list[Method]:
     """Return the methods of a list of ids, in the order of the table, each once.
 
-    Raises ValueError as `method_of` does.
+    Raises NotAllowed as `method_of` does.
     """
     if not isinstance(values, (list, tuple)) or not values:
         allowed = f"a list of one or more of {', '.join(METHODS)}"
-        raise ValueError(f"methods must be {allowed}, got {shown(values)}")
+        raise NotAllowed("methods", f"must be {allowed}, got {shown(values)}")
     chosen = {method_of(value).id for value in values}
     return [method for method in METHODS.values() if method.id in chosen]
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Drafts, and where they come from."""
+class Planned:
+    """What a method runs with, decided when a request is checked."""
 
-    policy: DraftConfig
-    reason: str
+    method: Method
+    settings: Settings
+    drafts: DraftConfig
+    source: str  # of the drafts, such as "default"; empty: no setting shapes them
+    rule: Rule
+
+    @property
+    def tree(self) -> str:
+        """The drafts in words, and their source: "static chain of 3 (default)"."""
+        shape = describe_drafts(self.drafts)
+        return f"{shape} ({self.source})" if self.source else shape
+
+
+def planned(method: Method, settings: Settings, default: Drafts = DEFAULTS["cpu"]) -> Planned:
+    """Decide the drafts and the rule of a method under some settings."""
+    drafts, source = choice_of(method.drafts, settings, default)
+    return Planned(method, settings, drafts, source, settings.rule(method))
 
 
 def choice_of(
     kind: type[DraftConfig], settings: Settings, default: Drafts = DEFAULTS["cpu"]
-) -> Choice:
-    """Return the drafts of a kind under some settings.
+) -> tuple[DraftConfig, str]:
+    """Return the drafts of a kind under some settings, and their source as in `Planned`.
 
     A kind that no setting shapes gets its defaults.
     """
-    source = settings.tree
     if issubclass(kind, StaticTree):
-        policy: DraftConfig = kind(settings.static_paths(default.static))
-    elif issubclass(kind, DynamicTree):
-        shape = settings.dynamic_shape(default.dynamic)
-        policy = kind(*shape)
+        return kind(settings.static_paths(default.static)), settings.tree
+    if issubclass(kind, DynamicTree):
+        shape, source = settings.dynamic_shape(default.dynamic), settings.tree
         if shape not in (DYNAMIC_TREES.get(source), default.dynamic):
             given = shape != DYNAMIC_TREES["small"]
             source = "as asked" if given else f"small, since {source} is no dynamic tree"
-    elif issubclass(kind, Window):
-        policy = kind(settings.window or default.window)
-        source = "as asked" if settings.window else "default"
-    else:
-        policy = kind()
-        return Choice(policy, describe_drafts(policy))
-    return Choice(policy, f"{describe_drafts(policy)} ({source})")
+        return kind(*shape), source
+    if issubclass(kind, Window):
+        return kind(settings.window or default.window), "as asked" if settings.window else "default"
+    return kind(), ""
 
 
 def settings_of(drafts: DraftConfig) -> dict[str, Any]:

@@ -13,19 +13,20 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, perf_counter
-from typing import Any, get_args
+from typing import Any, TypedDict, final, get_args
 
 import gradio as gr
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, default_method
+from lantern_demo.faults import NotAllowed
 from lantern_demo.prompt_words import USUAL
-from lantern_demo.runs.record import summary_of
+from lantern_demo.runs.record import Record, summary_of
 from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import KNOBS, MOST_REPEATS, ON_THE_FORM, repeats_of
 from lantern_demo.settings.settings import Settings, by_name
 from lantern_demo.ui import texts
-from lantern_demo.ui.files import saved, write_picture, write_sheet
+from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.gradio_patches import unread
 from lantern_demo.ui.limits import ON_DEVICE
@@ -34,13 +35,18 @@ from lantern_demo.ui.service import Service, on_space
 UNHEARD_SECONDS = 30.0  # that a run goes on without anybody who listens
 MOST_ON_A_SPACE = 5  # repeats
 _LOG = logging.getLogger(__name__)
-# The numbers that /draw returns, by their names in the run record.
-NUMBERS = ("method", "decode_seconds", "steps", "mean_accepted_length", "changed")
 # The fields of the model and of a method in the answer of /model.
 DESCRIBED = ("id", "description", "image_size", "tokens", "max_prompt")
 OF_A_METHOD = ("id", "label", "lossless", "summary", "default")
 # The parts of a method's entry that grow with its tokens.
 DETAILS = ("events", "token_ids", "accepted_lengths")
+
+
+@final
+class Progress(TypedDict):
+    """An answer before the last: tokens, steps and seconds of each method that advanced."""
+
+    progress: dict[str, dict[str, float]]
 
 
 def _draw(page: gr.Blocks, service: Service) -> Callable[..., Any]:
@@ -74,13 +80,23 @@ def _draw(page: gr.Blocks, service: Service) -> Callable[..., Any]:
         with closing(found):
             for pictures, record in found:
                 if "progress" in record:
-                    yield None, record
+                    yield None, dict(record)
                     continue
                 entry = record["methods"][chosen]
-                numbers = {name: entry[name] for name in NUMBERS}
-                numbers |= {"model": record["model"]["id"], "seed": record["settings"]["seed"]}
-                noted = ("unknown_words", "completed", "warning", "not_saved")
-                numbers |= {name: record[name] for name in noted if name in record}
+                numbers = {
+                    "method": chosen,
+                    "decode_seconds": entry["decode_seconds"],
+                    "steps": entry["steps"],
+                    "mean_accepted_length": entry["mean_accepted_length"],
+                    "changed": entry["changed"],
+                    "model": record["model"]["id"],
+                    "seed": record["settings"]["seed"],
+                    "unknown_words": record["unknown_words"],
+                    "completed": record["completed"],
+                    "warning": record["warning"],
+                }
+                if "not_saved" in record:
+                    numbers["not_saved"] = record["not_saved"]
                 yield pictures.get(chosen), numbers
 
     info = service.info
@@ -111,16 +127,14 @@ def _compare(page: gr.Blocks, service: Service) -> Callable[..., Any]:
                 marked default there.
             seed: {seed}
             settings: Other settings by name; those left out keep the model's preset: {others}.
-            details: Whether the record has every token and step. By default it has, but not for a
-                language model that calls by MCP.
+            details: Whether the record has every token and step; by default it has.
             repeats: How often the same race runs, 1 to {most}; by default once, and less often
                 where the server's time for a call is over. Pictures and record are the first
                 race's, and the record's `repeats` has the seconds of all races and the lowest,
                 median and highest speedup of each method.
 
         Returns:
-            pictures: PNG files by method id. A language model that calls by MCP gets one picture
-                of all.
+            pictures: PNG files by method id.
             record: The run record: prompt, completed (the prompt that was drawn where it is
                 another, else null), settings, device, and a warning where the picture does not show
                 all of the prompt (else null). Each method has its stats, token ids and, where vanilla
@@ -128,15 +142,11 @@ def _compare(page: gr.Blocks, service: Service) -> Callable[..., Any]:
         """
         if not (details is None or isinstance(details, bool)):
             raise gr.Error("details must be true or false", print_exception=False)
-        # A language model should not read thousands of numbers.
-        by_mcp = caller is not None and caller.headers.get("x-gradio-user") == "mcp"
-        whole = not by_mcp if details is None else details
-        left = _left(page, caller)
-        found = answers(service, prompt, methods, seed, settings, repeats, by_mcp, left)
+        found = answers(service, prompt, methods, seed, settings, repeats, _left(page, caller))
         # else Python 3.12 leaves the run open, and the device occupied, when a client has left
         with closing(found):
             for pictures, record in found:
-                yield pictures, record if whole else _brief(record)
+                yield pictures, _brief(record) if details is False else dict(record)
 
     return _documented(compare, service, most=str(most_repeats()))
 
@@ -151,15 +161,15 @@ def _left(page: gr.Blocks, caller: gr.Request | None) -> Callable[[int], bool]:
     return lambda told: caller is not None and unread(page, caller.session_hash) >= told
 
 
-def _brief(record: dict[str, Any]) -> dict[str, Any]:
+def _brief(record: Record | Progress) -> dict[str, object]:
     """Return a record without its tokens and steps."""
-    if "methods" not in record:
-        return record
+    if "progress" in record:
+        return dict(record)
     methods = {
         name: {key: value for key, value in entry.items() if key not in DETAILS}
         for name, entry in record["methods"].items()
     }
-    return record | {"methods": methods}
+    return {**record, "methods": methods}
 
 
 def _documented(endpoint: Callable[..., Any], service: Service, **words: str) -> Callable[..., Any]:
@@ -217,15 +227,14 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
 
 def answers(
     service: Service,
-    prompt: Any,
-    methods: Any,
-    seed: Any = None,
-    settings: Any = None,
-    repeats: Any = None,
-    sheet: bool = False,
+    prompt: object,
+    methods: object,
+    seed: object = None,
+    settings: object = None,
+    repeats: object = None,
     left: Callable[[int], bool] = lambda _: False,
-) -> Generator[tuple[dict, dict], None, None]:
-    """Yield the answers of a comparison. `sheet`: one picture of all methods instead of theirs.
+) -> Generator[tuple[dict, Record | Progress], None, None]:
+    """Yield the answers of a comparison.
 
     `left` is asked whether nobody has read the answers so far; a run that nobody listens to ends
     after UNHEARD_SECONDS. Raise gr.Error with a sentence for the caller.
@@ -233,7 +242,9 @@ def answers(
     try:
         given = {} if settings is None else by_name(settings)
         if seed is not None and given.get("seed") is not None:
-            raise ValueError("seed is given twice; it must be a parameter or in settings, not both")
+            raise NotAllowed(
+                "seed", "is given twice; it must be a parameter or in settings, not both"
+            )
         given = given if seed is None else {**given, "seed": seed}
         request = service.request(prompt, methods, given)
         races = 1 if repeats is None else repeats_of(repeats, most_repeats())
@@ -249,8 +260,7 @@ def answers(
                 for event in events:
                     if isinstance(event, Frame):
                         # Every time: Gradio notices a lost client only between two answers.
-                        progress = {name: _at(step) for name, step in event.steps.items()}
-                        yield {}, {"progress": progress}
+                        yield {}, {"progress": {m: _at(step) for m, step in event.steps.items()}}
                         told += 1
                         if monotonic() - started > UNHEARD_SECONDS and left(told):
                             _LOG.warning(texts.UNHEARD)
@@ -262,8 +272,10 @@ def answers(
             if not seconds[0]:  # no method works, nor would it again
                 break
         with TemporaryDirectory(prefix="lantern-demo-") as folder:
-            pictures, record = _whole(first, Path(folder), sheet)
-            yield pictures, record | ({"repeats": summary_of(seconds)} if races > 1 else {})
+            pictures, record = _whole(first, Path(folder))
+            if races > 1:
+                record["repeats"] = summary_of(seconds)
+            yield pictures, record
     except gr.Error:  # also the Space's own refusals, such as a spent quota
         raise
     except Exception as error:
@@ -280,8 +292,8 @@ def _seconds(found: dict[str, Result | MethodFailed]) -> dict[str, float]:
 
 
 def _whole(
-    found: dict[str, Result | MethodFailed], folder: Path, sheet: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
+    found: dict[str, Result | MethodFailed], folder: Path
+) -> tuple[dict[str, object], Record]:
     """Return pictures and record of a race. Pictures are written into `folder`."""
     failed = {name: one.message for name, one in found.items() if isinstance(one, MethodFailed)}
     done = {name: one for name, one in found.items() if isinstance(one, Result)}
@@ -289,18 +301,17 @@ def _whole(
         why = "; ".join(f"{method} failed: {told}" for method, told in failed.items())
         raise gr.Error(why, print_exception=False)
     record = record_of(done.values())
-    if sheet:
-        images = {name: one.image for name, one in done.items()}
-        files = {"all": saved(write_sheet, folder, record, images)}
-    else:
-        files = {name: saved(write_picture, folder, done[name]) for name in record["order"]}
+    files = {name: saved(write_picture, folder, done[name]) for name in record["order"]}
     unsaved = {
         name: texts.NOT_SAVED.format(method=name) for name, path in files.items() if not path
     }
-    record |= {name: note for name, note in (("failed", failed), ("not_saved", unsaved)) if note}
+    if failed:
+        record["failed"] = failed
+    if unsaved:
+        record["not_saved"] = unsaved
     sent = {
         name: gr.FileData(path=path, mime_type="image/png").model_dump()
         for name, path in files.items()
         if path
     }
-    return sent.get("all", {}) if sheet else sent, record
+    return sent, record

@@ -16,6 +16,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.race import Request
+from lantern_demo.runs.record import Entry
 from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
@@ -75,7 +76,9 @@ def draw(
     }
     try:
         with scratch() as folder, closing(service.frames(request)) as events:
-            yield from live(w, shown, Path(folder), events)
+            live = LiveRun(w, shown, Path(folder))
+            for event in events:  # a run can be stopped only between two answers
+                yield live.noted(event)
         yield {told: _closing_words(shown, service.info, prompt)}
     except gr.Error:
         raise
@@ -156,23 +159,26 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     return updates
 
 
-def live(w: Widgets, shown: Shown, folder: Path, events: Iterable[Item]) -> Iterator[Updates]:
-    """Note the events of a run in `shown`, and give an answer for each.
-
-    An answer holds a line of numbers for each lane and at most one picture, however much has been
-    drawn. A run can be stopped only between two answers.
+class LiveRun:
+    """The answers of a run: a line of numbers for each lane and at most one picture, however much
+    has been drawn.
     """
-    lanes, results = shown.lanes, list[Result]()
-    # before each of the latest answers, the tokens of each method
-    starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)
-    for event in events:
+
+    def __init__(self, w: Widgets, shown: Shown, folder: Path) -> None:
+        self.w, self.shown, self.folder = w, shown, folder
+        self.results = list[Result]()
+        # before each of the latest answers, the tokens of each method
+        self.starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)
+
+    def noted(self, event: Item) -> Updates:
+        """Note an event in `shown`, and return the answer."""
+        w, shown, lanes = self.w, self.shown, self.shown.lanes
         if isinstance(event, Frame) and not event.steps:
             ready = texts.READING
             if event.ready != PROMPT:
                 ready = texts.WARMING_UP.format(label=METHODS[event.ready].label)
-            yield {w.status: status_html(ready, "busy")}
-            continue
-        starts.append({method: len(tokens) for method, tokens in shown.told.items()})
+            return {w.status: status_html(ready, "busy")}
+        self.starts.append({method: len(tokens) for method, tokens in shown.told.items()})
         quiet, pictures = bool(shown.told), {}
         if isinstance(event, Frame):
             for method, step in event.steps.items():
@@ -182,21 +188,21 @@ def live(w: Widgets, shown: Shown, folder: Path, events: Iterable[Item]) -> Iter
             lanes[event.method].failed(event.message)
             quiet = not shown.told  # if so, the status line names the method that is made ready
         else:
-            results.append(event)
-            shown.record = record_of(results)
+            self.results.append(event)
+            shown.record = record_of(self.results)
             lanes[event.method] = Lane.done(shown.record["methods"][event.method])
             quiet, pictures = False, {event.method: picture_address(event.image)}
             shown.pictures |= pictures
-            file = saved(lambda one: keep_file(w.file, write_picture(folder, one)), event)
+            file = saved(lambda one: keep_file(w.file, write_picture(self.folder, one)), event)
             if file is not None:
                 shown.files[event.method] = f"gradio_api/file={file}"
-        first = starts[0]
+        first = self.starts[0]
         fresh = {method: tokens[first.get(method, 0) :] for method, tokens in shown.told.items()}
         updates: Updates = {w.stage: _stage(shown, pictures, fresh)}
         if not quiet:
             done = sum(not lane.running for lane in lanes.values())
             updates[w.status] = status_html(texts.through(done, len(lanes)), "busy")
-        yield updates
+        return updates
 
 
 def _stage(
@@ -210,8 +216,7 @@ def _stage(
     `pictures` are addresses of new pictures. `fresh` are the tokens to paint now: by default all
     that are drawn so far. `link` becomes the page's address, so that a reload finds the request.
     """
-    settings = None if shown.record is None else Settings(**shown.record["settings"])
-    lanes = [lane_view(lane, settings, shown.preset) for lane in shown.lanes.values()]
+    lanes = [lane_view(lane, shown.record, shown.preset) for lane in shown.lanes.values()]
     phases = {lane.phase for lane in shown.lanes.values()}
     if "stopped" in phases:
         told = texts.STOPPED_RACE
@@ -251,7 +256,7 @@ def _closing_words(shown: Shown, info: ModelInfo, prompt: str) -> str:
         return status_html(texts.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
     unfinished = len(shown.lanes) - len(finished)
-    text = [texts.SOME_FAILED] if unfinished else []
+    text: list[str | None] = [texts.SOME_FAILED] if unfinished else []
     text += [record["warning"], texts.of_run(texts.SOURCES["live"], record)]
     text += [texts.NO_ROOM] if len(shown.files) < len(finished) else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
@@ -274,7 +279,7 @@ def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterat
     trees = {method: entry["tree_settings"] for method, entry in ran.items()}
     model = record["model"]["id"]
     request = service.request(record["prompt"], record["order"], record["settings"], trees, model)
-    races: list[dict[str, Any]] = []  # of each its record's methods
+    races: list[dict[str, Entry]] = []  # of each its record's methods
     differ: dict[str, str] = {}  # by method, from which piece on a race drew others
     for number in range(1, REPEATS + 1):
         yield {told: status_html(texts.REPEATING.format(number=number, of=REPEATS), "busy")}

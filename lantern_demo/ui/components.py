@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import gradio as gr
 
+from lantern_demo.faults import NotAllowed
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.settings.settings import Settings
@@ -68,7 +69,7 @@ def shared_scripts() -> str:
     return "\n".join([f"const WORDS = {words};", *(script(name) for name in SHARED)])
 
 
-def add_stage(value: Any) -> gr.HTML:
+def add_stage(value: object) -> gr.HTML:
     """Add the stage, which its scripts fill from its value.
 
     The template holds no value: templates would read a visitor's text as markup, while the scripts
@@ -83,7 +84,7 @@ def add_stage(value: Any) -> gr.HTML:
     )
 
 
-def add_panel(look: Callable[[Any], Any]) -> None:
+def add_panel(look: Callable[[object], dict[str, object]]) -> None:
     """Add the panel that explains a step. Its scripts call `look` for a step."""
     gr.HTML(
         html_template='<div class="stage how"></div>',
@@ -94,7 +95,7 @@ def add_panel(look: Callable[[Any], Any]) -> None:
     )
 
 
-def pack(value: Any) -> str:
+def pack(value: object) -> str:
     """Return a component's value as the scripts read it.
 
     It is a string, since Gradio searches objects for differences.
@@ -181,7 +182,7 @@ def results_of(w: Widgets, service: Service, shown: Shown, source: str, own: boo
     model, info = record["model"]["id"], service.info
     preset = Settings(**info.preset) if model == info.id else preset_of(model)
     view = results_view(record, shown.pictures, source, shown.run, preset)
-    view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
+    view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.phase != "done"]
     view["files"] = shown.files
     view |= {"link": query(record, preset), "own": own}
     table_now = table_html(table(record))
@@ -232,8 +233,8 @@ def shielded(run: Callable[..., Iterator[Updates]]) -> Callable[..., Iterator[Up
             if service.state == "loading":
                 yield {told: status_html(texts.LOADING, "busy")}
             yield from run(service, w, told, *given)
-        except Refused as error:
-            yield {told: status_html(texts.to_visitor(str(error)), "refused")}
+        except (NotAllowed, Refused) as error:
+            yield {told: status_html(texts.to_visitor(error), "refused")}
         except gr.Error:  # the Space's own refusals, such as a spent quota
             raise
         except Exception as error:

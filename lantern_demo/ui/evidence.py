@@ -8,11 +8,12 @@ was kept follows from the step's path. The page's scripts make the words of a ro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lantern_demo.decoding.evidence import tried_drafts
 from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, columns
+from lantern_demo.runs.record import Entry
 from lantern_demo.settings.settings import Settings
 
 
@@ -57,21 +58,23 @@ class Evidence:
     decision: str
     rule: Rule
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> dict[str, object]:
         """Return the words for the page's scripts, and whether look-alikes lend probability."""
         words = DECISIONS[self.decision]
         decides = words.decides.format(most=most_lent(self.rule))
         lends = isinstance(self.rule, Lantern)
         return words._replace(decides=decides)._asdict() | {"lends": lends}
 
-    def trials(self, entry: dict[str, Any]) -> list[list[list[Any]]]:
+    def trials(self, entry: Entry) -> list[list[list[float]]]:
         """Return the rows of a record's entry by step, without those past the picture's end."""
-        found, before, events = [], 0, entry["events"]
+        found: list[list[list[float]]] = []
+        before, events = 0, entry["events"]
         relaxed, rows = isinstance(self.rule, Lantern), events["trials"]
         for after, tree, counted in zip(events["committed"], events["trees"], rows, strict=True):
             tried = tried_drafts(tree["parents"], tree["path"])
             told = zip(range(before, after), tried, strict=False)
             nodes = [node for _, drafts in told for node in drafts]
+            kept: dict[float, str]  # by node
             kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
             # Where the exact rule keeps a guess, too, it needs nothing of its look-alikes.
             numbers = [
@@ -91,9 +94,7 @@ def most_lent(rule: Rule) -> str:
     return f"at most {rule.bound:g}" if isinstance(rule, Lantern) else ""
 
 
-def evidence_of(
-    settings: Settings, method: Method, entry: dict[str, Any] | None = None
-) -> Evidence:
+def evidence_of(settings: Settings, method: Method, entry: Entry | None = None) -> Evidence:
     """Return what decides on a method's guesses.
 
     entry: the method's part of a record, which shows whether guesses were compared with the model's

@@ -12,16 +12,14 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import disk_full
-from lantern_demo.runs.record import drawn_with
+from lantern_demo.runs.record import Record, drawn_with
 from lantern_demo.runs.result import Result
-from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import colour, describe_run, stem
 
@@ -39,7 +37,7 @@ def write(path: Path, data: bytes) -> str:
     return str(path)
 
 
-def saved(write: Callable[..., str], *arguments: Any) -> str | None:
+def saved(write: Callable[..., str], *arguments: object) -> str | None:
     """Return the path that `write` returns, or None if the disk is full.
 
     A run's results are worth more than its files.
@@ -56,19 +54,18 @@ def write_picture(folder: Path, result: Result) -> str:
     """Save a finished picture as PNG, with prompt, seed, method, model and settings as text."""
     name = f"{stem(result.method)}.png"
     # Twice as fast as the usual level, and 2 % larger.
-    return _write_png(folder / name, result.image, result.record, result.method, compress_level=4)
+    return _write_png(folder / name, result.image, result.record, result.method, level=4)
 
 
-def write_record(folder: Path, record: dict[str, Any]) -> str:
+def write_record(folder: Path, record: Record) -> str:
     # Not indented: with a line for every number the file would be several times as large as the
     # upload limit.
     return write(folder / "lantern-demo-run.json", (json.dumps(record) + "\n").encode())
 
 
-def write_sheet(folder: Path, record: dict[str, Any], pictures: dict[str, Image.Image]) -> str:
+def write_sheet(folder: Path, record: Record, pictures: dict[str, Image.Image]) -> str:
     """Draw the available pictures with their names and numbers, in the record's order, as PNG."""
     names = [name for name in record["methods"] if name in pictures]
-    settings = Settings(**record["settings"])
     width = 2 * MARGIN + max(len(names), 3) * (TILE + GAP) - GAP
     title, body, small = (ImageFont.load_default(size) for size in (30, 20, 16))
     letters = int((width - 2 * MARGIN) / title.getlength("m"))  # in a line
@@ -86,7 +83,7 @@ def write_sheet(folder: Path, record: dict[str, Any], pictures: dict[str, Image.
         draw.rectangle((x, top + TILE, x + TILE - 1, top + TILE + 5), colour(name))
         draw.text((x, top + TILE + 16), METHODS[name].label, INK, body)
         lines = texts.sheet_lines(entry)
-        ran = describe_run(entry, settings)
+        ran = describe_run(record, name)
         lines += wrap(ran, int(TILE / small.getlength("a")), max_lines=2, placeholder=" \u2026")
         for row, line in enumerate(lines):
             draw.text((x, top + TILE + 46 + 24 * row), line, SOFT, small)
@@ -94,15 +91,11 @@ def write_sheet(folder: Path, record: dict[str, Any], pictures: dict[str, Image.
 
 
 def _write_png(
-    path: Path,
-    image: Image.Image,
-    record: dict[str, Any],
-    method: str | None = None,
-    **options: Any,
+    path: Path, image: Image.Image, record: Record, method: str | None = None, level: int = 6
 ) -> str:
     """Write a PNG with text chunks: prompt, seed, method, model, settings and version.
 
-    The settings have the draft trees that ran.
+    The settings have the draft trees that ran. level: of the compression, zlib's own by default.
     """
     settings, version = drawn_with(record), record["lantern_demo"]
     facts = {
@@ -116,5 +109,5 @@ def _write_png(
     info, buffer = PngInfo(), io.BytesIO()
     for key, value in (facts if method is None else facts | {"method": method}).items():
         info.add_text(key, value)
-    image.save(buffer, "PNG", pnginfo=info, **options)
+    image.save(buffer, "PNG", pnginfo=info, compress_level=level)
     return write(path, buffer.getvalue())

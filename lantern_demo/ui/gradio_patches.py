@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -22,8 +21,6 @@ from typing import Any
 import gradio as gr
 import httpx
 from gradio import networking, routes, utils
-from gradio.mcp import GradioMCPServer
-from gradio_client.utils import is_file_obj_with_meta
 from jinja2 import FunctionLoader
 
 CHECKED = "6.31.0"
@@ -31,7 +28,6 @@ WRAPPER = utils.function_wrapper
 URL_OK = networking.url_ok
 TEMPLATES: Any = routes.templates.env.loader
 FIRST_PAGE_SECONDS = 300
-CONTENT = GradioMCPServer.postprocess_output_data
 
 
 def calm_queue(page: gr.Blocks) -> None:
@@ -157,26 +153,3 @@ def keep_file(block: gr.components.Component, path: str) -> str:
     documented call copies it earlier. It uses `Block.move_resource_to_block_cache`.
     """
     return block.move_resource_to_block_cache(path) or ""
-
-
-def answer_language_models() -> None:
-    """Answer a language model that calls by MCP with JSON, and with every picture.
-
-    Gradio 6.31 writes an object as Python's repr, and sends the path of a picture to a client that
-    asks for no progress. It replaces two methods of `GradioMCPServer`.
-    """
-
-    def in_json(self: Any, data: Any, root_url: str) -> list[Any]:
-        written = [one if is_file_obj_with_meta(one) else json.dumps(one) for one in data]
-        return CONTENT(self, written, root_url)
-
-    async def last_answer(_: Any, job: Any) -> Any:
-        async for update in job:
-            if update.type == "output" and update.final:
-                if not update.success:
-                    raise RuntimeError(update.outputs.get("error"))
-                return update.outputs["data"]
-        return job.result()  # raises what ended it
-
-    GradioMCPServer.postprocess_output_data = in_json
-    GradioMCPServer._execute_tool_without_progress = last_answer

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlencode
 
 from lantern_demo.models.registry import ModelInfo
+from lantern_demo.prompt_words import check_length
+from lantern_demo.runs.load import check_id
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.record import drawn_with, trees_of
+from lantern_demo.runs.record import Record, drawn_with, trees_of
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings, methods_of
 
@@ -22,7 +23,7 @@ CHOSEN = [name for name in Settings().as_dict() if name != "seed"]
 KNOWN = ("prompt", "model", "methods", "seed", *CHOSEN)  # parameters of a link
 
 
-def query(record: dict[str, Any], preset: Settings) -> str:
+def query(record: Record, preset: Settings) -> str:
     """Return the query string of a record's link.
 
     It has the draft trees that ran, so that it draws the same pictures where others are chosen, and
@@ -34,7 +35,7 @@ def query(record: dict[str, Any], preset: Settings) -> str:
 
 def query_of(request: Request, preset: Settings) -> str:
     """Return the query string of a run that begins."""
-    settings = next(iter(request.settings.values())).as_dict()
+    settings = next(iter(request.runs.values())).settings.as_dict()
     return _query(request.prompt, request.model, request.methods, settings, preset, ())
 
 
@@ -42,7 +43,7 @@ def _query(
     prompt: str,
     model: str,
     methods: list[str],
-    settings: dict[str, Any],
+    settings: Mapping[str, object],
     preset: Settings,
     always: Collection[str],
 ) -> str:
@@ -72,16 +73,16 @@ class Asked:
 def read(parameters: Mapping[str, str], info: ModelInfo) -> Asked | None:
     """Read the run that a link requests of a model; None if it requests none.
 
-    Parameters of other names are ignored: other sites add theirs. Raise ValueError with a sentence
-    for a value that is not allowed.
+    Parameters of other names are ignored: other sites add theirs. Raise NotAllowed for a value that
+    is not allowed.
     """
     given = {name: parameters[name] for name in KNOWN if name in parameters}
     if not given:
         return None
     model, prompt = given.pop("model", info.id), given.pop("prompt", None)
-    info.check_id(model)
+    check_id(info, model)
     if prompt is not None:
-        info.check_length(prompt)
+        check_length(info, prompt)
     methods = given.pop("methods", None)
     chosen = None if methods is None else [one.id for one in methods_of(methods.split(","))]
     changes = {name: _value(name, value) for name, value in given.items()}
@@ -89,7 +90,7 @@ def read(parameters: Mapping[str, str], info: ModelInfo) -> Asked | None:
     return Asked(settings, prompt, chosen, "seed" in changes)
 
 
-def _value(name: str, text: str) -> Any:
+def _value(name: str, text: str) -> int | float | str:
     """Return a number where the setting is one.
 
     Other text is returned unchanged: the settings refuse it with their sentence.

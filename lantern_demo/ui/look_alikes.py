@@ -6,33 +6,19 @@ are decoded when a visitor looks at the step.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from functools import lru_cache, partial
-from threading import Lock
 from typing import Any, NamedTuple, TypeGuard
 
 from PIL import Image
 
-from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.evidence import own_logits
-from lantern_demo.decoding.loop import device_work
-from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-from lantern_demo.decoding.switch import tried
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import around, webp_address
 from lantern_demo.ui.service import Service, on_zero_gpu
 
 NODES = 17  # at most so many of a draft tree, with the root
-CELLS = 4  # at most so many places of which the model's likeliest tokens are shown
-LIKED = 2  # of these tokens: the page shows the likeliest that is not the kept one
 AROUND = 1  # cells shown on each side: a token colours its surroundings
-PATIENCE = 5.0  # seconds that a look waits for the one before it
-# pictures whose distributions are kept: each costs a pass over the picture, of which a visitor
-# looks at many steps
-KEPT = 8
 
 
 class Node(NamedTuple):
@@ -46,17 +32,12 @@ class Looked(NamedTuple):
     """A step that a visitor looks at."""
 
     pipe: Pipeline
-    settings: Settings
-    prompt: str
     tokens: list[int]
     tree: list[Node]
-    cells: list[int]
 
 
 def looker(service: Service) -> Callable[[Any], dict[str, Any]]:
     """Make what decodes guesses on request, while nothing runs on the device."""
-    liked = lru_cache(KEPT)(_likeliest)
-    one = Lock()  # one look at a time: the next one waits for it, but not for a run
 
     def look(asked: Any) -> dict[str, Any]:
         """Return the pictures of a step's guesses, or {"error": a sentence}.
@@ -64,19 +45,13 @@ def looker(service: Service) -> Callable[[Any], dict[str, Any]]:
         "later" says that the same step may be asked for again. `asked` is checked here: anybody can
         send anything.
         """
-        busy = {"error": texts.LOOK_LATER, "later": True}
         try:
             step = _checked(service, asked)
             if on_zero_gpu():
                 raise ValueError(texts.NO_LOOK_HERE)
-            if not one.acquire(timeout=PATIENCE):
-                return busy
-            try:
-                return service.at_once(_decoded, step, liked) or busy
-            finally:
-                one.release()
+            return service.at_once(_decoded, step) or {"error": texts.LOOK_LATER, "later": True}
         except ValueError as error:
-            return {"error": texts.to_visitor(str(error))}
+            return {"error": texts.to_visitor(error)}
 
     return look
 
@@ -88,65 +63,23 @@ def _checked(service: Service, asked: Any) -> Looked:
     if pipe is None:
         raise ValueError(texts.LOOK_NOT_LOADED)
     codes, places = len(pipe.networks.tokenizer.codebook), pipe.info.tokens
-    tokens, cells = asked.get("tokens"), asked.get("cells")
-    if not _ids(tokens, codes) or len(tokens) != places or not _ids(cells, places):
-        raise ValueError("the step must have the tokens of a picture, and some of its cells")
-    given = asked.get("settings")
-    if not isinstance(given, dict) or not set(given) <= set(Settings().as_dict()):
-        raise ValueError("settings must be a run's settings")
-    tree = _tree(asked.get("tree"), codes, places)
-    settings, prompt = Settings(**given), pipe.check_prompt(asked.get("prompt"))
-    return Looked(pipe, settings, prompt, tokens, tree, cells[:CELLS])
+    tokens = asked.get("tokens")
+    if not _ids(tokens, codes) or len(tokens) != places:
+        raise ValueError("the step must have the tokens of a picture")
+    return Looked(pipe, tokens, _tree(asked.get("tree"), codes, places))
 
 
-def _decoded(step: Looked, likeliest: Callable[..., Any]) -> dict[str, Any]:
+def _decoded(step: Looked) -> dict[str, Any]:
     """Return the pictures of a step's guesses.
 
-    "picture": a strip of squares; "tree": the square of each node, None past the picture's end;
-    "liked": for each of `cells` [[token, probability, square]], the likeliest first.
+    "picture": a strip of squares; "tree": the square of each node, None past the picture's end.
     """
-    pipe, places = step.pipe, len(step.tokens)
-    liked: list[list[tuple[int, float]]] = []
-    if step.cells:
-        sampling = step.settings.sampling()
-        with pipe.threads.used(), device_work(pipe.device):
-            by_cell = tried(partial(likeliest, pipe, step.prompt, sampling, tuple(step.tokens)))
-        liked = [by_cell[cell] for cell in step.cells]
+    places, square = len(step.tokens), itertools.count()
     inside = [node for node in step.tree if node.cell < places]
-    wanted = [
-        Node(cell, {cell: token})
-        for cell, tokens in zip(step.cells, liked, strict=True)
-        for token, _ in tokens
-    ]
-    square = iter(range(len(inside) + len(wanted)))
     return {
-        "picture": webp_address(_strip(pipe, step.tokens, inside + wanted)),
+        "picture": webp_address(_strip(step.pipe, step.tokens, inside)),
         "tree": [next(square) if node.cell < places else None for node in step.tree],
-        "liked": [[[token, p, next(square)] for token, p in tokens] for tokens in liked],
     }
-
-
-def _likeliest(
-    pipe: Pipeline, prompt: str, sampling: Sampling, tokens: tuple[int, ...]
-) -> list[list[tuple[int, float]]]:
-    """Return the model's likeliest tokens by cell, each with its probability.
-
-    It is given all tokens before; the first cell has none.
-    """
-    encoded = pipe.read(prompt).encoded
-    condition = pipe.networks.target.condition(
-        encoded.features, encoded.mask, sampling.cfg_scale != 1
-    )
-    config = Config(METHODS["vanilla"], len(tokens), sampling, device=pipe.device)
-    liked: list[list[tuple[int, float]]] = [[]]
-    for logits in own_logits(pipe.target, condition, list(tokens), config):
-        probs = probabilities(guide(logits, sampling.cfg_scale), sampling)
-        top = probs.topk(min(LIKED, probs.shape[-1]))
-        liked += [
-            list(zip(*row, strict=True))
-            for row in zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        ]
-    return liked
 
 
 def _is_id(value: Any, limit: int) -> TypeGuard[int]:

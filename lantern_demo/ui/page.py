@@ -39,7 +39,6 @@ from lantern_demo.ui.components import (
 )
 from lantern_demo.ui.form import Form, Numbers, add_numbers, add_settings, add_strip, choose
 from lantern_demo.ui.gradio_patches import (
-    answer_language_models,
     calm_queue,
     close_what_is_left,
     drop_lost_messages,
@@ -51,7 +50,7 @@ from lantern_demo.ui.limits import AT_ONCE, ON_DEVICE, QUIET, SESSIONS, WAITING,
 from lantern_demo.ui.look_alikes import looker
 from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
 from lantern_demo.ui.restore import Visits, first_view, from_link, show_first, show_run
-from lantern_demo.ui.routes import PREVIEW, call_faults, routes
+from lantern_demo.ui.routes import PREVIEW, bad_call, routes
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.twin import compare_twins
@@ -162,7 +161,6 @@ def build(
     close_what_is_left()
     wait_for_first_page()
     preview_links(texts.TITLE, texts.PREVIEW, PREVIEW)
-    answer_language_models()
     page.lantern_service = service
     return page
 
@@ -224,7 +222,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Middleware(GZipMiddleware, minimum_size=1000),
             ],
             "routes": routes(page, page.lantern_service),
-            "exception_handlers": call_faults(page),
+            "exception_handlers": {TypeError: bad_call},
         },
         **options,
     )

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
 from lantern_demo.models.tensors import check_fetched
 from lantern_demo.runs.race import Request
+from lantern_demo.runs.record import Record
 from lantern_demo.ui.run_view import picture_address, picture_of, webp_address
 
 FOLDER = Path(__file__).with_name("recorded")
@@ -27,7 +27,7 @@ CHIP = 56  # pixels a side of a thing's picture there, twice its size on the pag
 class Recorded:
     """A run to show again; pictures are data addresses by method."""
 
-    record: dict[str, Any]
+    record: Record
     pictures: dict[str, str]
     request: Request | None = None  # of a run of this visit
 
@@ -45,7 +45,7 @@ def recorded_runs() -> tuple[Recorded, ...]:
     return tuple(found)
 
 
-def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image]) -> None:
+def save(path: Path, record: Record, pictures: dict[str, Image.Image]) -> None:
     """Write an example. The bytes depend only on the run: gzip's own date is left out."""
     addresses = {name: picture_address(image) for name, image in pictures.items()}
     text = json.dumps({"record": record, "pictures": addresses}, separators=(",", ":"))

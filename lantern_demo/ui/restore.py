@@ -55,7 +55,7 @@ class Visits:
 
 
 def show_run(
-    service: Service, w: Widgets, form: Form, shown: Shown, visited: list[Recorded], index: Any
+    service: Service, w: Widgets, form: Form, shown: Shown, visited: list[Recorded], index: int
 ) -> Updates:
     """Show a run of the strip, the visitor's first and then the recorded ones, and fill in the
     form from it.
@@ -144,7 +144,7 @@ def _readable(parameters: Mapping[str, str], info: ModelInfo) -> tuple[link.Aske
     try:
         return link.read(parameters, info), ""
     except ValueError as error:
-        wrong = texts.REFUSED_LINK.format(why=texts.to_visitor(str(error)))
+        wrong = texts.REFUSED_LINK.format(why=texts.to_visitor(error))
     right: dict[str, str] = {}
     for name in filter(parameters.__contains__, link.KNOWN):
         with suppress(ValueError):

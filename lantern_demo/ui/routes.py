@@ -8,7 +8,6 @@ is sent a link gets /preview.png.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 import lantern_demo
-from lantern_demo.ui import texts
 from lantern_demo.ui.components import scratch, sheet_file
 from lantern_demo.ui.files import PAPER
 from lantern_demo.ui.recorded import THINGS, recorded_runs
@@ -90,28 +88,11 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
     ]
 
 
-def call_faults(page: gr.Blocks) -> dict[type[Exception], Callable[[Request, Exception], Response]]:
-    """Return handlers for calls of an unknown endpoint (KeyError) or parameter (TypeError).
+def bad_call(_: Request, error: Exception) -> Response:
+    """Answer a call with an unknown parameter with Gradio's sentence.
 
-    Without them Gradio answers 500 without a reason, and logs a traceback.
+    Without this handler Gradio answers 500 without a reason, and logs a traceback.
     """
-    parameters = {
-        path: ", ".join(parameter["parameter_name"] for parameter in endpoint["parameters"])
-        for path, endpoint in page.get_api_info()["named_endpoints"].items()
-    }
-
-    def answer(request: Request, error: Exception) -> Response:
-        name = request.path_params.get("api_name")
-        unknown, refused, _ = str(error).partition(" is not a valid key-word argument")
-        path = f"/{name}"
-        if name is not None and path not in parameters:
-            why = texts.NO_ENDPOINT.format(path=path, endpoints=", ".join(parameters))
-            return JSONResponse({"detail": why}, status_code=404)
-        if refused:
-            allowed = parameters[path] or texts.NO_PARAMETERS
-            unknown = unknown.removeprefix("Parameter ")
-            why = texts.NO_PARAMETER.format(path=path, unknown=unknown, allowed=allowed)
-            return JSONResponse({"detail": why}, status_code=422)
+    if "is not a valid key-word argument" not in str(error):
         raise error  # a fault of this program
-
-    return {KeyError: answer, TypeError: answer}
+    return JSONResponse({"detail": str(error)}, status_code=422)

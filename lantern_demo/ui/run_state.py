@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.runs.race import Request
+from lantern_demo.runs.record import Entry, Record
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.frames import Token
 
@@ -16,7 +17,7 @@ Phase = Literal["asked", "waiting", "drawing", "done", "failed", "stopped"]
 
 @dataclass
 class Lane:
-    """The state of a lane. `entry` is the method's part of the run record once it has finished."""
+    """The state of a lane."""
 
     method: str
     phase: Phase
@@ -24,14 +25,13 @@ class Lane:
     committed: int = 0
     steps: int = 0
     seconds: float = 0.0  # of decoding, so far
-    entry: dict[str, Any] | None = None
     message: str = ""  # why it failed
 
     @classmethod
-    def done(cls, entry: dict[str, Any]) -> Lane:
+    def done(cls, entry: Entry) -> Lane:
         """Return the lane of a method that has finished."""
         total, steps, seconds = entry["tokens"], entry["steps"], entry["decode_seconds"]
-        return cls(entry["method"], "done", total, total, steps, seconds, entry)
+        return cls(entry["method"], "done", total, total, steps, seconds)
 
     @property
     def running(self) -> bool:
@@ -54,7 +54,7 @@ class Shown:
     """
 
     lanes: dict[str, Lane] = field(default_factory=dict)
-    record: dict[str, Any] | None = None
+    record: Record | None = None
     pictures: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # addresses of the pictures as files
     told: dict[str, list[Token]] = field(default_factory=dict)  # by method, the tokens drawn so far

@@ -15,9 +15,9 @@ from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.runs.record import summary_of
+from lantern_demo.runs.record import Entry, Record, summary_of
 from lantern_demo.settings.knobs import KNOBS, short_name
-from lantern_demo.settings.settings import Settings, choice_of, describe_drafts
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
 from lantern_demo.ui.run_state import Lane
@@ -36,31 +36,27 @@ def colour(method: str) -> str:
     return PALETTE[list(METHODS).index(method) % len(PALETTE)]
 
 
-# of the package's own methods, for the figures of `examples`
-COLOURS = {method: colour(method) for method in METHODS}
-
-
 def stem(method: str) -> str:
     """Return a method's id as a file name that every system and web address takes."""
     return method.replace("+", "p")
 
 
 def lane_view(
-    lane: Lane, settings: Settings | None = None, preset: Settings | None = None
-) -> dict[str, Any]:
+    lane: Lane, record: Record | None = None, preset: Settings | None = None
+) -> dict[str, object]:
     """Return the numbers and texts that a lane shows, never markup.
 
-    settings: those of a finished lane. preset: those that need no words.
+    record: of a lane that is done. preset: the settings that need no words.
     """
     method = METHODS[lane.method]
     message, ran = lane.message, ""
     if lane.phase == "stopped":
         message = texts.stopped_at(lane.committed, lane.total)
-    if lane.entry is not None and settings is not None:
-        ran = describe_run(lane.entry, settings)
+    if lane.phase == "done" and record is not None:
+        ran = describe_run(record, lane.method)
         for name, told in SAMPLING.items():
-            value = getattr(settings, name)
-            if value != getattr(preset or settings, name):
+            value = record["settings"][name]
+            if value != getattr(preset or Settings(), name):
                 ran += f", {told} {value:g}"
     return {
         "id": lane.method,
@@ -106,7 +102,7 @@ def picture_of(address: str) -> Image.Image:
 
 
 def results_view(
-    record: dict[str, Any],
+    record: Record,
     pictures: dict[str, str],
     source: str,
     run: str | None = None,
@@ -120,7 +116,7 @@ def results_view(
     settings, preset = Settings(**record["settings"]), preset or preset_of(record["model"]["id"])
     vanilla = record["methods"].get("vanilla")
     lanes = [
-        lane_view(Lane.done(entry), settings, preset)
+        lane_view(Lane.done(entry), record, preset)
         | _result(name, entry, settings, pictures.get(name), vanilla)
         for name, entry in record["methods"].items()
     ]
@@ -128,8 +124,7 @@ def results_view(
         "run": run,
         "prompt": record["prompt"],
         "model": record["model"]["id"],
-        "settings": record["settings"],
-        "grid": isqrt(len(lanes[0]["tokens"])),
+        "grid": isqrt(record["methods"][record["order"][0]]["tokens"]),
         "source": {"kind": "live" if source == "kept" else source},
         "lanes": lanes,
     }
@@ -142,20 +137,13 @@ def preset_of(model: str) -> Settings:
 
 def _result(
     name: str,
-    entry: dict[str, Any],
+    entry: Entry,
     settings: Settings,
     picture: str | None,
-    vanilla: dict[str, Any] | None,
-) -> dict[str, Any]:
-    method = METHODS[name]
+    vanilla: Entry | None,
+) -> dict[str, object]:
+    method, events = METHODS[name], entry["events"]
     evidence = evidence_of(settings, method, entry)
-    events = {name: value for name, value in entry["events"].items() if name != "trials"}
-    # Every visit downloads each digit: round to the digits that are shown, and send differences of
-    # rising numbers.
-    for rising in ("milliseconds", "committed"):
-        events[rising] = [
-            round(round(to, 2) - round(of, 2), 2) for of, to in pairwise([0, *events[rising]])
-        ]
     return {
         "window": not method.alone and not method.needs_drafter,
         "shares": vanilla is not None and entry["noise"] == vanilla["noise"] != "independent",
@@ -168,35 +156,42 @@ def _result(
         "evidence": evidence.told(),
         "tokens": entry["token_ids"],
         "picture": picture,
-        **events,
+        "committed": _rises(events["committed"]),
+        "milliseconds": _rises(events["milliseconds"]),
+        "kinds": events["kinds"],
+        "trees": events["trees"],
         "trials": [[_shorter(row) for row in step] for step in evidence.trials(entry)],
     }
 
 
-def _shorter(trial: Sequence[Any]) -> list[Any]:
+def _rises(numbers: Sequence[float]) -> list[float]:
+    """Return the differences of rising numbers, with the digits that are shown: every visit
+    downloads each digit.
+    """
+    return [round(round(to, 2) - round(of, 2), 2) for of, to in pairwise([0, *numbers])]
+
+
+def _shorter(trial: Sequence[float]) -> list[float]:
     """Return a trial with four significant digits of its fractions."""
     return [float(f"{value:.4g}") if isinstance(value, float) else value for value in trial]
 
 
-def table(record: dict[str, Any], races: Sequence[dict[str, Any]] = ()) -> list[list[Any]]:
+def table(record: Record, races: Sequence[dict[str, Entry]] = ()) -> list[list[str]]:
     """Return a row per method, in the order of `texts.TABLE_HEAD`.
 
     races: the `methods` of further records. All times are their medians, and the speedup has its
     range.
     """
-    settings = Settings(**record["settings"])
-    return [
-        _row(entry, settings, [race for race in races if name in race] or [record["methods"]])
-        for name, entry in record["methods"].items()
-    ]
+    own = record["methods"]
+    return [_row(record, name, [race for race in races if name in race] or [own]) for name in own]
 
 
-def table_html(rows: Sequence[Sequence[Any]]) -> str:
+def table_html(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as HTML, below the head of the table."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in texts.TABLE_HEAD)
     body = "".join(
         f'<tr><th scope="row">{escape(name)}</th>'
-        + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)
+        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         + "</tr>"
         for name, *cells in rows
     )
@@ -204,14 +199,14 @@ def table_html(rows: Sequence[Sequence[Any]]) -> str:
     return f"<div {about}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
-def _parts(entry: dict[str, Any]) -> list[float]:
+def _parts(entry: Entry) -> list[float]:
     """Return the milliseconds of a step: draft, check and keep."""
-    steps = max(1, entry["steps"])
-    return [1000 * entry[f"{part}_seconds"] / steps for part in ("draft", "verify", "commit")]
+    parts = entry["draft_seconds"], entry["verify_seconds"], entry["commit_seconds"]
+    return [1000 * seconds / max(1, entry["steps"]) for seconds in parts]
 
 
-def _row(entry: dict[str, Any], settings: Settings, races: list[dict[str, Any]]) -> list[Any]:
-    name = entry["method"]
+def _row(record: Record, name: str, races: list[dict[str, Entry]]) -> list[str]:
+    entry = record["methods"][name]
     seconds = [{own["method"]: own["decode_seconds"] for own in race.values()} for race in races]
     summary = summary_of(seconds)[name]
     spread = summary["speedup"]
@@ -224,7 +219,7 @@ def _row(entry: dict[str, Any], settings: Settings, races: list[dict[str, Any]])
             gain += f" ({spread['lowest']:.2f}\u2013{spread['highest']:.2f})"
         costs = (sum(_parts(own)) / sum(_parts(vanilla)) for own, vanilla in raced)
         cost = f" (c {median(costs):.2f})"
-    values = [f"{knob} {value:g}" for knob, value in rule_values(entry, settings).items()]
+    values = [f"{knob} {value:g}" for knob, value in rule_values(record, name).items()]
     noise = f"{entry['noise']} noise"
     if raced and raced[0][1]["noise"] != entry["noise"] != "independent":
         noise += ", vanilla's independent"
@@ -233,32 +228,25 @@ def _row(entry: dict[str, Any], settings: Settings, races: list[dict[str, Any]])
         f"{entry['steps']} ({entry['mean_accepted_length']:.2f})",
         f"{median(summary['decode_seconds']):.2f}",
         gain,
-        texts.changed_of(entry),
+        f"{texts.changed_of(entry)}",
         " + ".join(f"{part:.2f}" for part in parts) + cost,
-        ", ".join([tree_of(entry, settings), *values, noise]),
+        ", ".join([shape_of(entry), *values, noise]),
     ]
 
 
-def describe_run(entry: dict[str, Any], settings: Settings) -> str:
-    """Return an entry's drafts and its rule's values, in short: "chain of 3, k 10, lambda 4".
-
-    settings: those of the record.
-    """
-    values = (f"{name} {value:g}" for name, value in rule_values(entry, settings).items())
-    shape = tree_of(entry, settings).removeprefix("static ").removeprefix("dynamic ")
+def describe_run(record: Record, method: str) -> str:
+    """Return a method's drafts and its rule's values, in short: "chain of 3, k 10, lambda 4"."""
+    values = (f"{name} {value:g}" for name, value in rule_values(record, method).items())
+    shape = shape_of(record["methods"][method]).removeprefix("static ").removeprefix("dynamic ")
     return ", ".join([shape.partition(" in ")[0], *values])
 
 
-def tree_of(entry: dict[str, Any], settings: Settings) -> str:
-    """Return the shape of an entry's draft tree or window."""
-    drafts = METHODS[entry["method"]].drafts
-    return describe_drafts(
-        choice_of(drafts, settings.with_changes(**entry["tree_settings"])).policy
-    )
+def shape_of(entry: Entry) -> str:
+    """Return the shape of an entry's draft tree or window, without its source in brackets."""
+    return entry["tree"].partition(" (")[0]
 
 
-def rule_values(entry: dict[str, Any], settings: Settings) -> dict[str, float]:
-    """Return the values of an entry's rule by name, such as k and delta."""
-    method = METHODS[entry["method"]]
-    own = (name for name, knob in KNOBS.items() if knob.sets and knob.reads(method))
-    return {short_name(name): getattr(settings, name) for name in own}
+def rule_values(record: Record, method: str) -> dict[str, float]:
+    """Return the values of a method's rule by name, such as k and delta."""
+    own = (name for name, knob in KNOBS.items() if knob.sets and knob.reads(METHODS[method]))
+    return {short_name(name): record["settings"][name] for name in own}

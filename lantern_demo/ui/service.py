@@ -10,7 +10,6 @@ import logging
 import math
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -25,8 +24,7 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.checkpoints import files_folder, no_drafter
 from lantern_demo.models.device import pick_device, pick_threads, unused_gpu
-from lantern_demo.prompt_words import NotDrawn
-from lantern_demo.runs.load import info_of, load
+from lantern_demo.runs.load import check_id, info_of, load
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import MethodFailed, Result
@@ -51,7 +49,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Refused(ValueError):
-    """A request that is not allowed. Its sentence begins with the name of the parameter."""
+    """A request that cannot be met. Its text is a sentence for the visitor."""
 
 
 class Service:
@@ -79,8 +77,8 @@ class Service:
         self.last_seconds = 0.0  # that the last finished comparison kept the device
         # On a CPU every thread that computes keeps a pool of helpers. With more helpers than cores
         # OpenMP lets them sleep between operations: steps took 1.9 times as long. So one thread
-        # does all timed work, and no other long-lived thread computes.
-        self._worker, self._turn = ThreadPoolExecutor(1, "device"), threading.Lock()
+        # does all timed work, of whoever has the turn, and no other long-lived thread computes.
+        self._worker = ThreadPoolExecutor(1, "device")
         self._pipe: Future[Pipeline] = Future()
         if on_zero_gpu():
             # Until the page is launched, `spaces` emulates CUDA only in the thread that imported
@@ -100,9 +98,8 @@ class Service:
             pipe = load(model, self._device, folder=self.folder, threads=self._threads)
             self.info = pipe.info
             if not on_zero_gpu():  # a device that is only lent for runs is not there yet
-                with self._turn:
-                    self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
-                    self._worker.submit(pipe.images.palette).result()
+                self._compute(pipe.prepare)
+                self._compute(pipe.images.palette)
             # Half a million library objects stay for good. Python would scan them all once, for
             # half a second, in the middle of one of the first races.
             gc.collect()
@@ -151,8 +148,9 @@ class Service:
 
     @property
     def busy(self) -> bool:
-        """Return whether something runs on the device."""
-        return self._turn.locked()
+        """Return whether something runs on the device, from here or from Python."""
+        pipe = self.loaded
+        return pipe is not None and pipe.busy
 
     @property
     def unavailable(self) -> list[str]:
@@ -163,26 +161,24 @@ class Service:
 
     def request(
         self,
-        prompt: Any,
-        methods: Any,
+        prompt: object,
+        methods: object,
         knobs: dict[str, Any],
         trees: dict[str, dict[str, Any]] | None = None,
         model: str | None = None,
     ) -> Request:
         """Check a comparison's values; None stands for the default.
 
-        `model` is that of a record. Raise Refused for a value that is not allowed, for another
-        model than this one, and where the model could not be loaded; raise NotDrawn for a prompt
-        that it cannot draw.
+        `model` is that of a record. Raise NotAllowed as `Pipeline.request` does, and for another
+        model than this one; raise Refused where the model could not be loaded.
         """
         given = {name: value for name, value in knobs.items() if value is not None}
+        check_id(self.info, self.info.id if model is None else model)
         try:
-            self.info.check_id(self.info.id if model is None else model)
-            return self.wait().request(prompt, methods, trees, **given)
-        except NotDrawn:
-            raise
+            pipe = self.wait()
         except ValueError as error:
             raise Refused(str(error)) from None
+        return pipe.request(prompt, methods, trees, **given)
 
     def frames(self, request: Request) -> Generator[Item, None, None]:
         """Race the methods, one caller after the other.
@@ -193,23 +189,22 @@ class Service:
         Closing it frees the device within a step. A comparison that lasts too long ends with
         MethodFailed for unfinished methods.
         """
-        with self._turn:  # a caller that waited in the worker would block the one before
+        with self.wait().turn():  # who waited in the worker would block the run that goes on
             frames, start = self._leased(request), perf_counter()
-            outcomes = dict.fromkeys(request.methods, "stopped")  # for the log
+            ended: dict[str, Result | MethodFailed] = {}
             try:
                 while (item := self._compute(next, frames, None)) is not None:
+                    if not isinstance(item, Frame):
+                        ended[item.method] = item
                     if isinstance(item, Result):
                         self._seconds = max(self._seconds, sum(item.seconds.values()))
-                        outcomes[item.method] = f"{item.decode_seconds:.2f} s"
-                    elif isinstance(item, MethodFailed):
-                        outcomes[item.method] = f"failed ({item.message})"
                     yield item
                 self.last_seconds = perf_counter() - start
             finally:
                 self._compute(frames.close)
-                _log(request, outcomes, perf_counter() - start)
+                _log(request, ended, perf_counter() - start)
 
-    def pipe_of(self, model: Any) -> Pipeline | None:
+    def pipe_of(self, model: object) -> Pipeline | None:
         """Return the model if it is loaded and has this id: a recording may be of another."""
         return self.loaded if model == self.info.id else None
 
@@ -221,19 +216,15 @@ class Service:
             return None
         return pipe.images.palette().numpy().tobytes()
 
-    def at_once(self, call: Callable[..., Answer], *args: Any) -> Answer | None:
+    def at_once(self, call: Callable[..., Answer], *args: object) -> Answer | None:
         """Return the result of a short call in the thread that computes, or None during a run.
 
         Nothing may delay a timed run.
         """
-        if not self._turn.acquire(blocking=False):
-            return None
-        try:
-            return self._compute(call, *args)
-        finally:
-            self._turn.release()
+        with self.wait().turn(wait=False) as mine:
+            return self._compute(call, *args) if mine else None
 
-    def _compute(self, call: Callable[..., Answer], *args: Any) -> Answer:
+    def _compute(self, call: Callable[..., Answer], *args: object) -> Answer:
         """Return the result of a call in the thread that computes, in the context of the caller.
 
         On ZeroGPU the context identifies the client, whose GPU quota is spent, and whether it is
@@ -279,17 +270,23 @@ class Service:
         )
 
 
-def _log(request: Request, outcomes: dict[str, str], seconds: float) -> None:
-    kinds = {outcome.split(" ")[0] for outcome in outcomes.values()}
+def _log(request: Request, ended: dict[str, Result | MethodFailed], seconds: float) -> None:
+    failed = any(isinstance(one, MethodFailed) for one in ended.values())
     _LOG.info(
         "run: model %s, seed %s, prompt %s, %s: %s; %.2f s on the device",
         request.model,
         request.seed,
         of_prompt(request.prompt),
-        "stopped" if "stopped" in kinds else "failed" if "failed" in kinds else "done",
-        ", ".join(f"{method} {outcome}" for method, outcome in outcomes.items()),
+        "stopped" if len(ended) < len(request.runs) else "failed" if failed else "done",
+        ", ".join(f"{method} {_ended(ended.get(method))}" for method in request.methods),
         seconds,
     )
+
+
+def _ended(outcome: Result | MethodFailed | None) -> str:
+    if isinstance(outcome, Result):
+        return f"{outcome.decode_seconds:.2f} s"
+    return "stopped" if outcome is None else f"failed ({outcome.message})"
 
 
 def run_seconds() -> float:

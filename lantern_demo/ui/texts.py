@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Lantern
-from lantern_demo.faults import sentence
+from lantern_demo.faults import NotAllowed, sentence
 from lantern_demo.prompt_words import USUAL
+from lantern_demo.runs.record import Entry, Record
 from lantern_demo.settings.knobs import KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
@@ -152,16 +151,13 @@ WARMING_UP = "Getting {label} ready; this is not timed."
 RESET_TO = "All of these are again as {title} has them."
 TOO_LARGE = "The request is too large; at most {megabytes} MB are read."
 UNHEARD = "the call was stopped: nobody has opened its stream of answers"
-NO_ENDPOINT = "There is no endpoint {path}; there are {endpoints}."
-NO_PARAMETER = "{path} has no parameter {unknown}; it takes {allowed}."
-NO_PARAMETERS = "none"
 NOT_SAVED = "the picture of {method} could not be saved: the disk is full; free some space"
 REFUSED_LINK = "The link has a value that is not allowed: {why}"
 SHEET_FACTS = "seed {seed}  \u00b7  {model}  \u00b7  {device}  \u00b7  {date}"
 
 # The texts of the panel "How it works", which are sent with its scripts. Of a counted thing a list
 # has the words for one, and for several.
-PANEL: dict[str, Any] = {
+PANEL: dict[str, object] = {
     "panel": "How a step works",
     "hint": "Press a piece of any picture: the step that drew it is told here.",
     "back": "Back",
@@ -194,15 +190,12 @@ PANEL: dict[str, Any] = {
     },
     "guessed": "a guess, token {token}",
     "own": "the model drew it itself.",
-    "alike": "look-alike",
-    "likesBest": "likeliest: p {p}",
-    "likesNext": "second: p {p}",
     "piece": "Piece {place}:",
     "patch": "Token {token} as piece {place}",
 }
 
 # The texts of the page's other scripts, which fill in {names}.
-WEB: dict[str, Any] = {
+WEB: dict[str, object] = {
     "leftOut": LEFT_OUT,
     "nearest": "nearest:",
     "draws": "It draws {drawn}.",
@@ -280,7 +273,7 @@ def times(speedup: float) -> str:
     return f"{speedup:.2f}\u00d7"
 
 
-def changed_of(entry: dict[str, Any]) -> int:
+def changed_of(entry: Entry) -> int:
     """Count the tokens that a method of a record changed."""
     return entry["events"]["kinds"].count("r")
 
@@ -289,7 +282,7 @@ def stopped_at(committed: int, total: int) -> str:
     return f"stopped at {committed} of {total}" if committed else "stopped before the start"
 
 
-def of_run(sentence: str, record: dict[str, Any]) -> str:
+def of_run(sentence: str, record: Record) -> str:
     """Fill a record's facts into one of SOURCES, or into SHEET_FACTS."""
     return sentence.format(
         model=record["model"]["id"],
@@ -300,13 +293,13 @@ def of_run(sentence: str, record: dict[str, Any]) -> str:
     )
 
 
-def to_visitor(message: str) -> str:
-    """Turn a refusal of the API, which begins with a parameter, into a sentence for a visitor."""
-    name, _, rest = message.partition(" ")
-    first = "The prompt" if name == "prompt" else name[:1].upper() + name[1:]
-    if name in KNOBS:
-        first = KNOBS[name].label
-    return f"{first} {rest}" + ("" if rest.endswith((".", "!", "?")) else ".")
+def to_visitor(error: ValueError) -> str:
+    """Return a refusal as a sentence for a visitor, who knows a parameter by its label."""
+    told = str(error)
+    if isinstance(error, NotAllowed):
+        label = KNOBS[error.name].label if error.name in KNOBS else error.name
+        told = f"{'the prompt' if label == 'prompt' else label} {error.rest}"
+    return told[:1].upper() + told[1:] + ("" if told.endswith((".", "!", "?")) else ".")
 
 
 def without_drafter(reason: str) -> str:
@@ -360,7 +353,7 @@ def other_tokens(label: str, tokens: list[int], expected: list[int]) -> str:
     return f"{label}: other pieces, from piece {first + 1} on."
 
 
-def sheet_lines(entry: dict[str, Any]) -> list[str]:
+def sheet_lines(entry: Entry) -> list[str]:
     """Return the numbers below a picture of the sheet."""
     # the font has no multiplication sign
     gain = f", {entry['speedup']:.2f}x" if "speedup" in entry else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isqrt
-from typing import Any
 
 import gradio as gr
 from PIL import Image, ImageDraw
@@ -24,7 +23,12 @@ ORANGE = "#f0a500"
 
 @shielded
 def compare_twins(
-    service: Service, w: Widgets, told: gr.HTML, slider: gr.ImageSlider, method: Any, shown: Shown
+    service: Service,
+    w: Widgets,
+    told: gr.HTML,
+    slider: gr.ImageSlider,
+    method: str | None,
+    shown: Shown,
 ) -> Iterator[Updates]:
     """Draw the twin of a method of the shown run, and show both pictures."""
     record = shown.record

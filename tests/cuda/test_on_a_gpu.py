@@ -12,13 +12,13 @@ import pytest
 import torch
 from test_kernels import ALIKE, forks
 
-from examples.gpu import TimedModel, timed_model, without_graphs
+from examples.gpu import TimedModel, timed_model, without_graphs, without_kernels
 from lantern_demo.bench.audit import cells_of, run_cell
-from lantern_demo.decoding import switch
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 from lantern_demo.decoding.step import Steps
+from lantern_demo.kernels import switch
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="there is no CUDA device here"
@@ -35,7 +35,7 @@ def timed(request: pytest.FixtureRequest) -> Iterator[TimedModel]:
     """A small model of every family, in kernels where they are for it, or in modules."""
     model, kernels = request.param
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(switch, "wanted", lambda: kernels)
+        patch.setenv("LANTERN_KERNELS", str(int(kernels)))
         yield timed_model(model, torch.device("cuda"), small=True, dtype=torch.bfloat16)
 
 
@@ -54,20 +54,20 @@ def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(
 def test_kernels_give_the_tokens_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32, where rounding leaves the tokens as they are; exact methods draw vanilla's."""
     cuda = torch.device("cuda", 0)
-    monkeypatch.setattr(switch, "wanted", lambda: True)
+    monkeypatch.setenv("LANTERN_KERNELS", "1")
     if not switch.on(cuda):
-        pytest.skip(switch.reason or "kernels are not for this card")
+        pytest.skip("kernels are not for this card")
     own = timed_model("llamagen-t2i-256", cuda, small=True)
     assert own.target.fused and own.drafter.fused  # type: ignore[attr-defined]
 
-    def tokens() -> dict[str, list[int]]:
-        runs = {name: own.decoded(name, tokens=TOKENS, seed=4) for name in METHODS}
-        assert {run.runner_reason for run in runs.values()} == {switch.reason}
+    def tokens(of: TimedModel) -> dict[str, list[int]]:
+        runs = {name: of.decoded(name, tokens=TOKENS, seed=4) for name in METHODS}
+        assert {run.runner_reason for run in runs.values()} == {""}
         return {name: run.tokens for name, run in runs.items()}
 
-    kernels = tokens()
-    monkeypatch.setattr(switch, "reason", "off for a comparison")
-    assert tokens() == kernels
+    kernels = tokens(own)
+    with without_kernels(own) as modules:
+        assert tokens(modules) == kernels
     exact = [name for name, method in METHODS.items() if method.lossless]
     assert len(exact) > 1 and all(kernels[name] == kernels["vanilla"] for name in exact)
 
@@ -83,9 +83,9 @@ def test_kernels_compute_what_the_modules_do(program: str) -> None:
 def test_the_audit_passes(method: str, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the command with --device cuda, with few runs."""
     cuda = torch.device("cuda", 0)
-    monkeypatch.setattr(switch, "wanted", lambda: kernels)
+    monkeypatch.setenv("LANTERN_KERNELS", str(int(kernels)))
     if kernels and not switch.on(cuda):
-        pytest.skip(switch.reason or "kernels are not for this card")
+        pytest.skip("kernels are not for this card")
     for cell in cells_of([method], ["top-k"]):
         row = run_cell(cell, 1000, cuda)
         assert row.exact and not (kernels and row.engine), row

@@ -33,7 +33,7 @@ function stepPanel(look) {
   let [view, lane, step, phase] = [null, null, 0, "keep"];
   let pressed; // the piece whose step was asked for, while that step is told
   let [guesses, asking] = [[], 0];
-  let decoded = null; // { strip, liked } of this step, once the server has decoded it
+  let strip = null; // the pictures of this step's guesses, once the server has decoded them
 
   /** Tell a step of a run that is over, one that shows most. Of the first run the steps come with this script. */
   function set(whole) {
@@ -66,7 +66,7 @@ function stepPanel(look) {
     const phases = phasesOf(lane, step);
     if (!same) {
       guesses = phases.length > 1 ? guessesOf(lane, step) : [];
-      decoded = null;
+      strip = null;
       note.textContent = "";
       clearTimeout(asking); // whoever steps on quickly asks for the last step alone
       if (guesses.length) asking = setTimeout(ask, 200);
@@ -115,28 +115,25 @@ function stepPanel(look) {
   /** Have the guesses decoded. Until then, and where nothing decodes, they are flat colours. */
   async function ask() {
     const [one, at] = [lane, step];
-    const { model, prompt, settings } = view;
-    const wanted = askedFor(lane, step, guesses);
-    const found = await look({ model, prompt, settings, ...wanted }).catch((error) => ({
+    const found = await look({ model: view.model, ...askedFor(lane, step) }).catch((error) => ({
       error: String(error.message ?? error),
     }));
     if (one !== lane || at !== step) return;
     note.textContent = found.error ?? "";
     if (found.later) asking = setTimeout(ask, LATER);
     if (found.error) return;
-    const strip = await imageAt(found.picture);
+    const picture = await imageAt(found.picture);
     if (one !== lane || at !== step) return;
+    strip = picture;
     const nodes = shownNodes(lane, step);
     for (const guess of guesses) guess.square = found.tree[nodes.indexOf(guess.node)];
-    const liked = new Map(found.liked.map((tokens, i) => [wanted.cells[i], tokens]));
-    decoded = { strip, liked };
     repaint();
   }
 
   const source = () => ({
     lane,
     grid: view.grid,
-    strip: decoded?.strip ?? null,
+    strip,
     colour: (token) => colourOf(paletteOf(view.model, repaint), token, lane.colour),
   });
 
@@ -166,28 +163,19 @@ function stepPanel(look) {
     list.replaceChildren(...guesses.map(guessRow), ...drawn.map(ownRow));
   }
 
-  /** A guess, and what became of it; beside a kept look-alike what the model likes. */
+  /** A guess, and what became of it. */
   function guessRow(guess) {
-    const look = lookOf(guess);
-    const liked = (phase === "keep" && decoded?.liked.get(guess.place)) || [];
-    const other = liked.findIndex(([token]) => token !== guess.token);
-    const pieces = [patch(guess, source(), EDGES[look], other < 0 ? "" : WORDS.alike)];
-    if (other >= 0) {
-      const [token, p, square] = liked[other];
-      const below = say(other ? WORDS.likesNext : WORDS.likesBest, { p: mass(p) });
-      pieces.push(patch({ place: guess.place, token, square }, source(), EDGES.own, below));
-    }
     const told = phase === "guess" ? say(WORDS.guessed, guess) : verdictOf(guess, lane.evidence);
-    return row(look, guess.place, pieces, told);
+    return row(lookOf(guess), guess, told);
   }
 
-  const ownRow = (piece) =>
-    row("own", piece.place, [patch(piece, source(), EDGES.own, "")], WORDS.own);
+  const ownRow = (piece) => row("own", piece, WORDS.own);
 
-  function row(look, place, pieces, told) {
-    const name = el("b", {}, say(WORDS.piece, { place: place + 1 }));
-    const current = place === pressed && "true";
-    return el("li", { class: look, "aria-current": current }, el("div", {}, ...pieces), el("p", {}, name, ` ${told}`));
+  function row(look, piece, told) {
+    const name = el("b", {}, say(WORDS.piece, { place: piece.place + 1 }));
+    const current = piece.place === pressed && "true";
+    const picture = patch(piece, source(), EDGES[look]);
+    return el("li", { class: look, "aria-current": current }, picture, el("p", {}, name, ` ${told}`));
   }
 
   return { root, set, open, repaint };

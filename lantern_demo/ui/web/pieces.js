@@ -65,13 +65,13 @@ function outline(g, [x, y, cell], { colour, width = 3, dashed = false, crossed =
   g.restore();
 }
 
-/** A small picture of a piece in its place, outlined, with words below it. */
-function patch(piece, source, colour, below) {
+/** A small picture of a piece in its place, outlined. */
+function patch(piece, source, colour) {
   const size = 144;
   const label = say(WORDS.patch, { token: piece.token, place: piece.place + 1 });
   const shape = { width: size, height: size, role: "img", "aria-label": label };
   const canvas = el("canvas", shape);
   const g = canvas.getContext("2d");
   outline(g, paintPiece(g, size, piece, source), { colour, width: 4 });
-  return el("figure", {}, canvas, below ? el("figcaption", {}, below) : null);
+  return canvas;
 }

@@ -128,8 +128,8 @@ function depthOf(parents) {
   return Math.max(...depths);
 }
 
-/** What the server is asked for a step: its draft tree, and where look-alikes were kept. */
-function askedFor(lane, step, guesses) {
+/** What the server is asked for a step: the picture's tokens, and the guesses that are shown. */
+function askedFor(lane, step) {
   const { tokens, parents } = lane.trees[step];
   const nodes = shownNodes(lane, step);
   const tree = {
@@ -137,6 +137,5 @@ function askedFor(lane, step, guesses) {
     parents: nodes.map((node) => nodes.indexOf(parents[node])),
     at: addedBy(lane, step)[0] - 1,
   };
-  const cells = guesses.filter(({ fate }) => fate === "alike").map(({ place }) => place);
-  return { tokens: lane.tokens, tree, cells };
+  return { tokens: lane.tokens, tree };
 }

@@ -26,8 +26,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from lantern_demo.decoding.cache import Store
-from lantern_demo.decoding.switch import LAUNCH, guarded
-from lantern_demo.models.llama import Attention, Layer
+from lantern_demo.kernels.launch import LAUNCH, guarded
 
 # The most rows of `_few` and of `_some`; measured on an H100. The library multiplies more.
 FEW = 4
@@ -350,14 +349,13 @@ def attend(
 
 
 class FusedLayer:
-    """A prepared `Layer` in kernels, for passes of few nodes with a bias.
+    """A prepared `llama.Layer` in kernels, for passes of few nodes with a bias.
 
     early: its kernels start early, which `starts_early` allows.
     """
 
-    def __init__(self, layer: Layer, early: bool) -> None:
+    def __init__(self, layer: Any, early: bool) -> None:
         attention = layer.self_attn
-        assert attention.qkv is not None and layer.mlp.both is not None
         self.heads = attention.heads
         self.before = None if layer.input_layernorm is None else layer.input_layernorm.eps
         self.qkv = attention.qkv.weight
@@ -371,7 +369,7 @@ class FusedLayer:
     def __call__(
         self, x: Tensor, rotation: Tensor, bias: Tensor, store: Store, asked: int
     ) -> Tensor:
-        """As `Layer.forward` with all nodes asked for; x [R, n, H], contiguous, is overwritten."""
+        """As `llama.Layer.forward` with all nodes asked for; x [R, n, H] is overwritten."""
         rows, nodes, dim = x.shape
         flat = x.view(-1, dim)
         qkv = linear(flat, self.qkv, self.before, early=self.early)
@@ -383,16 +381,14 @@ class FusedLayer:
         return x
 
 
-def fits(layer: Layer) -> bool:
-    """Return whether the kernels know all that a prepared layer does, and its widths are blocks."""
-    attention = layer.self_attn
+def fits(layer: Any) -> bool:
+    """Return whether the widths of a prepared layer are blocks."""
     dim, ffn = layer.mlp.down_proj.weight.shape
-    known = type(attention).normed is Attention.normed
-    return known and dim % 64 == 0 == ffn % 64 and dim // attention.heads in HEAD_DIMS
+    return dim % 64 == 0 == ffn % 64 and dim // layer.self_attn.heads in HEAD_DIMS
 
 
 def fused(layers: Iterable[Any], early: bool) -> list[FusedLayer]:
-    """Return each prepared `Layer` in kernels; none if one does not fit."""
+    """Return each prepared layer in kernels; none if one does not fit."""
     layers = list(layers)
     return [FusedLayer(layer, early) for layer in layers] if all(map(fits, layers)) else []
 

@@ -1,6 +1,7 @@
-"""A ZeroGPU Space without a GPU: `python tests/zero_gpu.py MODEL SCRATCH` serves the page as such a
-Space would, with the variables that it has and a stand-in for the service that lends GPUs, and
-prints what became of it as one line of JSON.
+"""A ZeroGPU Space without a GPU: `python tests/helpers/zero_gpu.py MODEL SCRATCH`.
+
+It serves the page as such a Space would, with the variables that it has and a stand-in for the
+service that lends GPUs, and prints what became of it as one line of JSON.
 
 The stand-in lends nothing: it keeps what it was asked for and says that the visitor's time is used
 up, or lets the visitor wait. PyTorch's CPU build lacks a few things that `spaces` looks for; they

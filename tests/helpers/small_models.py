@@ -18,11 +18,12 @@ from torch import Tensor
 
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
+from lantern_demo.decoding.ops import PYTORCH, Ops
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.anole import Anole, AnoleDrafter
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.families import joined_runners, lean_runners
 from lantern_demo.models.llamagen import Drafter, LlamaGen
+from lantern_demo.models.prepare import on_cpu, on_gpu
 from lantern_demo.models.registry import (
     AnoleConfig,
     AnoleDrafterConfig,
@@ -108,8 +109,8 @@ def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:
     return rows, whole
 
 
-# a target, a drafter, and whether steps have the sizes that a GPU captures
-Runner = tuple[Any, Any, bool]
+# a target, a drafter, the operations, and whether steps have the sizes that a GPU captures
+Runner = tuple[Any, Any, Ops, bool]
 
 
 @dataclass(frozen=True)
@@ -124,19 +125,19 @@ class Model:
     @property
     def modules(self) -> Runner:
         """Its own networks."""
-        return self.target, self.drafter, False
+        return self.target, self.drafter, PYTORCH, False
 
     @property
     def lean(self) -> Runner:
         """A processor's fused models."""
-        runners = lean_runners(self._networks(), "plain", "plain")
-        return runners.target, runners.drafter, False
+        runners = on_cpu(self._networks(), "plain", "plain")
+        return runners.target, runners.drafter, runners.ops, False
 
     @property
     def joined(self) -> Runner:
         """Its networks as they run on an accelerator."""
-        runners = joined_runners(self._networks())
-        return runners.target, runners.drafter, True
+        runners = on_gpu(*deepcopy((self.target, self.drafter)))
+        return runners.target, runners.drafter, runners.ops, True
 
     @property
     def runners(self) -> list[Runner]:
@@ -156,10 +157,10 @@ class Model:
         **changes: Any,
     ) -> list[Any]:
         """The events of a run of 16 tokens with a temperature, a top-k and a top-p."""
-        target, drafter, padded = runner
+        target, drafter, ops, padded = runner
         own = settings(method, changes.pop("static", STATIC), self.target.vocab_size)
         sampling = Sampling(*filters, self.guidance)
-        knobs = {"num_tokens": 16, "seed": 5, "sampling": sampling, **own, **changes}
+        knobs = {"num_tokens": 16, "seed": 5, "sampling": sampling, "ops": ops, **own, **changes}
         return list(decode(target, drafter, self.condition, padded=padded, **knobs))
 
 

@@ -1,12 +1,13 @@
-"""Selections from rows of scores, and decisions on drafts, each in one Triton kernel.
+"""The operations of the law, `Fused`: each is one Triton kernel.
 
-They are for steps on a GPU. One block holds a row in its registers. `cut` gives the numbers of
-`sampling.scores`, and `top` the tokens of `topk`. Draws have the law of `sampling`, from the same
-uniforms, and decisions are those of `accept.decide`.
+They are for steps on a GPU. One block holds a row in its registers. A cut gives the numbers of
+PyTorch's, and the top its tokens. Draws have the law of `sampling`, from the same uniforms, and
+decisions are those of `accept.decide`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,17 +15,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from . import switch
-from .accept import LIFT, Children, Verdict
-from .rules import Lantern, LanternPlusPlus, Rule, columns
+from lantern_demo.decoding.accept import LIFT, Children, Verdict
+from lantern_demo.decoding.ops import KernelError, Ops
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, columns
+from lantern_demo.kernels.launch import LAUNCH, guarded, why_off
 
 WIDEST = 2**14  # scores of a row
 CHUNK = 128  # tokens that `_draw` sums first
-
-
-def fits(rows: Tensor) -> bool:
-    """Return whether the kernels select from rows [..., V]."""
-    return rows.dtype == torch.float32 and rows.shape[-1] <= WIDEST and switch.on(rows.device)
 
 
 # k is a visitor's: its divisors must not compile another kernel in the time of a run
@@ -175,27 +172,31 @@ def _sizes(rows: Tensor) -> dict[str, Any]:
     width = rows.shape[-1]
     block = triton.next_power_of_2(width)
     warps = min(16, max(4, block // 1024))
-    return {"V": width, "BLOCK": block, "num_warps": warps, **switch.LAUNCH}
+    return {"V": width, "BLOCK": block, "num_warps": warps, **LAUNCH}
 
 
-@switch.guarded
-def cut(scores: Tensor, k: int) -> Tensor:
-    """Set all of scores [n, V] float32, contiguous, to -inf but the k highest; ties stay."""
-    _cut[(len(scores),)](scores, k, **_sizes(scores))
-    return scores
+@guarded
+def cut(logits: Tensor, top_k: int, overwrite: bool) -> Tensor:
+    """Cut as `sampling.cut`."""
+    kept = logits.contiguous()
+    if kept is logits and not overwrite:
+        kept = logits.clone()
+    rows = kept.view(-1, kept.shape[-1])
+    _cut[(len(rows),)](rows, top_k, **_sizes(rows))
+    return kept
 
 
-@switch.guarded
-def top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+@guarded
+def top(scored: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the same as `sampling.top`."""
-    scores = scores.contiguous()
-    best = scores.new_empty(len(scores))
-    tokens = scores.new_empty(len(scores), count, dtype=torch.int64)
-    _top[(len(scores),)](scores, tokens, best, C=count, **_sizes(scores))
+    scored = scored.contiguous()
+    best = scored.new_empty(len(scored))
+    tokens = scored.new_empty(len(scored), count, dtype=torch.int64)
+    _top[(len(scored),)](scored, tokens, best, C=count, **_sizes(scored))
     return best, tokens
 
 
-@switch.guarded
+@guarded
 def draw_in_turn(q: Tensor, u: Tensor, strict: bool = False) -> Tensor:
     """Draw as `sampling.draw_in_turn`; strict: V from a row that is empty or not finite."""
     q = q.contiguous()
@@ -206,7 +207,7 @@ def draw_in_turn(q: Tensor, u: Tensor, strict: bool = False) -> Tensor:
     _draw[(len(q),)](
         q, u, u.stride(0), tokens,
         V=width, C=u.shape[1], CHUNKS=chunks, SIZE=CHUNK, STRICT=strict, num_warps=8,
-        **switch.LAUNCH,
+        **LAUNCH,
     )  # fmt: skip
     return tokens
 
@@ -222,7 +223,7 @@ def judges(rule: Rule, children: Children) -> bool:
     return known and (children.neighbours is not None or not columns(rule))
 
 
-@switch.guarded
+@guarded
 def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
     """Judge as `accept.decide`, for what `judges` allows. Nodes are judged at the same time."""
     p = p.contiguous()
@@ -243,3 +244,45 @@ def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
     )  # fmt: skip
     found = relaxed if rule.relaxes else None
     return Verdict(accepted, left, masses, scores, thresholds, tried, found)
+
+
+class Fused(Ops):
+    """`Ops` by kernels, until one fails.
+
+    networks: those whose layers are kernels too, their attribute `fused`.
+    """
+
+    def __init__(self, networks: Sequence[Any] = ()) -> None:
+        super().__init__()
+        self.networks = networks
+
+    def refuse(self, error: KernelError) -> None:
+        if self.reason:
+            raise error
+        self.reason = why_off(error)
+        for network in self.networks:
+            network.fused = ()
+
+    def fits(self, rows: Tensor) -> bool:
+        """Return whether kernels read rows [..., V]."""
+        return not self.reason and rows.dtype == torch.float32 and rows.shape[-1] <= WIDEST
+
+    def cut(self, logits: Tensor, top_k: int, overwrite: bool) -> Tensor:
+        by = cut if self.fits(logits) else super().cut
+        return by(logits, top_k, overwrite)
+
+    def top(self, scored: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        by = top if self.fits(scored) else super().top
+        return by(scored, count)
+
+    def draw(self, probs: Tensor, u: Tensor) -> Tensor:
+        by = draw if self.fits(probs) else super().draw
+        return by(probs, u)
+
+    def draw_in_turn(self, q: Tensor, u: Tensor) -> Tensor:
+        by = draw_in_turn if self.fits(q) else super().draw_in_turn
+        return by(q, u)
+
+    def decide(self, rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
+        by = decide if self.fits(p) and judges(rule, children) else super().decide
+        return by(rule, p, children, u)

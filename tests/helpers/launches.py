@@ -24,10 +24,10 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.step import Steps
-from lantern_demo.models.bundled import Networks
-from lantern_demo.models.families import blank_network, joined_runners
+from lantern_demo.models.families import blank_network
+from lantern_demo.models.prepare import on_gpu
 from lantern_demo.models.registry import REGISTRY, Sizes
-from lantern_demo.settings.settings import Settings, choice_of
+from lantern_demo.settings.settings import Settings, planned
 
 META = torch.device("meta")
 # By method the most kernels of a whole step of LlamaGen-XL with the paper's trees, in bfloat16 at
@@ -135,19 +135,20 @@ def step_of(
     sizes = info.published.drafter
     target, drafter = _placed(info.published.target, dtype), _placed(sizes, dtype)
     layers = target.feature_layers = getattr(sizes, "feature_layers", ())
-    runners = joined_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type]
-    policy = choice_of(chosen.drafts, knobs).policy
+    runners = on_gpu(target, drafter)
+    plan = planned(chosen, knobs)
     rows = 1 if knobs.cfg_scale == 1 else 2
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
     config = Config(
         chosen,
         info.tokens,
         knobs.sampling(),
-        knobs.rule(chosen),
-        policy,
+        plan.rule,
+        plan.drafts,
         near,
         device=META,
         noise=knobs.noise,
+        ops=runners.ops,
     )
     proposer, verifier = parts_of(config, info.published.target.vocab)
     runner = runners.drafter if chosen.needs_drafter else None

@@ -7,6 +7,7 @@ commit cannot pass unnoticed.
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import torch
@@ -190,45 +191,60 @@ def chi_square_p(counts: Tensor, probs: Tensor) -> float:
     return chi_square(counts.long().flatten().numpy(), probs.double().flatten().numpy())
 
 
-class ChainTarget:
-    """A target whose next token depends on the last one alone, for both engines: logits [V, V] by
-    last token, and a drafter's.
+def orders_of(q: Tensor, draws: int) -> tuple[Tensor, Tensor]:
+    """All orders [n, draws] in which tokens can be drawn from q, as the program draws them, and
+    their chances [n].
     """
-
-    def __init__(self, logits: Tensor, drafted: Tensor) -> None:
-        self.vocab_size = len(logits)
-        # a state is one-hot: the target's by last token, then the drafter's
-        self.rows = torch.cat([logits, drafted])
-
-    def new_cache(self, rows: int, length: int) -> KVCache:
-        return KVCache(1, rows, 1, length + 8, 2)
-
-    def prefill(self, condition: Tensor, cache: KVCache) -> Tensor:
-        cache.start(len(condition))
-        return self.states(condition)
-
-    def forward(self, nodes: Pass, cache: KVCache) -> Tensor:
-        return self.states(nodes.tokens)
-
-    def head(self, hidden: Tensor) -> Tensor:
-        return self.rows[hidden.argmax(-1)]  # not a product: logits may be infinite
-
-    def states(self, tokens: Tensor) -> Tensor:
-        return torch.nn.functional.one_hot(tokens, 2 * self.vocab_size).float()[None]
+    tokens = (q > 0).nonzero()[:, 0].tolist()
+    some = min(draws, len(tokens))  # further draws find nothing
+    heights, chances, orders = [], [], []
+    for order in itertools.permutations(tokens, some):
+        left, row, chance = q.double(), [0.5] * draws, 1.0
+        for i, x in enumerate(order):
+            sums = left.cumsum(0)
+            row[i] = float((sums[x] - left[x] / 2) / sums[-1])
+            chance *= float(left[x] / sums[-1])
+            left = left.index_fill(0, torch.tensor([x]), 0.0)
+        if chance > 1e-15:
+            heights, chances, orders = [*heights, row], [*chances, chance], [*orders, order]
+    u = torch.tensor(heights, dtype=torch.float64)
+    drawn = draw_without_replacement(q.expand(len(u), -1), u)
+    assert drawn.tolist() == [[*order, *[-1] * (draws - some)] for order in orders]
+    return drawn, torch.tensor(chances, dtype=torch.float64)
 
 
-class ChainDrafter:
-    """The drafter of a `ChainTarget`."""
-
-    guided = False
-
-    def __init__(self, target: ChainTarget) -> None:
-        self.target, self.new_cache = target, target.new_cache
-
-    def prefill(
-        self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
-    ) -> None:
-        cache.start(hidden.shape[1])
-
-    def forward(self, nodes: Pass, hidden: Tensor, cache: KVCache) -> Tensor:
-        return self.target.states(nodes.tokens[-nodes.asked :] + self.target.vocab_size)
+def emitted_at(
+    rule: Rule,
+    p: Tensor,
+    q: Tensor | None,
+    drawn: Tensor,
+    reached: Tensor,
+    neighbours: Tensor | None,
+    depth: float = 0.0,
+) -> tuple[Tensor, float]:
+    """The law of the first emitted token, and the chance that it is marked as relaxed, of rows of
+    drafts with their chances. The program judges them.
+    """
+    count, draws = drawn.shape
+    children = Children(drawn, None if q is None else q.expand(count, -1), neighbours, depth)
+    # a threshold rises evenly with its uniform, or not at all
+    foot, verdict = (
+        accept.decide(rule, p.expand(count, -1), children, torch.full((count, draws), u))
+        for u in (0.0, 1.0)
+    )
+    low, height = foot.threshold, verdict.threshold - foot.threshold
+    # behind a draft that is always accepted is no number
+    accepted, exactly = (
+        torch.where(height > 0, (part - low).double() / height.clamp(min=1e-30), (part > low) * 1.0)
+        .nan_to_num()
+        .clamp(0.0, 1.0)
+        * verdict.tried
+        for part in (verdict.score, verdict.mass)
+    )
+    law, marked = torch.zeros_like(p).double(), 0.0
+    for i in range(draws):
+        law.index_add_(0, drawn[:, i].clamp(min=0), reached * accepted[:, i])
+        marked += float((reached * (accepted - exactly)[:, i]).sum())
+        reached = reached * (1 - accepted[:, i])
+    residual = (verdict.residual / verdict.residual.sum(-1, keepdim=True)).nan_to_num()
+    return law + (reached.unsqueeze(1) * residual.double()).sum(0), marked

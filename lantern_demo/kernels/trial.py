@@ -3,7 +3,7 @@
 A kernel that a compiler, a driver or a card gets wrong raises nothing: it draws wrong pictures. So
 before any picture the first and the last layer read some nodes, by kernels and by modules. The
 judge is the layer in float32, since modules round too. On a GPU all layers are also replayed as a
-captured graph, which must give the same bits. Selections and decisions are compared with PyTorch's.
+captured graph, which must give the same bits. Operations of the law are compared with PyTorch's.
 
 The kernels of these sizes are those of the usual steps, so that little is compiled in vain.
 """
@@ -12,19 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding import accept, sampling, selection, switch
+from lantern_demo.decoding.accept import Children, Verdict
 from lantern_demo.decoding.cache import ALIGNED, KVCache
+from lantern_demo.decoding.ops import PYTORCH
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
-from lantern_demo.models import kernels
+from lantern_demo.decoding.sampling import TINY, Sampling, scores
+from lantern_demo.kernels.launch import INTERPRETED
+from lantern_demo.kernels.layer import FusedLayer, fused, starts_early
+from lantern_demo.kernels.selection import WIDEST, Fused
 
 # In Triton's interpreter a trial takes minutes.
-LEFT_OUT = switch.INTERPRETED
+LEFT_OUT = INTERPRETED
 # Rows, nodes, and the share of a picture's tokens before them: every kernel of layers, and every
 # block of `attend`.
 CASES = ((1, 1, 0.0), (2, 1, 1.0), (1, 5, 0.3), (2, 6, 0.6), (2, 16, 1.0), (2, 37, 0.9))
@@ -51,14 +54,30 @@ class Nodes(NamedTuple):
     slots: Tensor  # [n]
 
 
-def layers_of(network: Any) -> list[kernels.FusedLayer]:
+def passed(device: torch.device, vocabulary: int, networks: Sequence[Any]) -> Fused:
+    """Return operations that have passed on rows of a vocabulary, and give networks their layers.
+
+    Raises as `layers_of`.
+    """
+    layers = [layers_of(network) for network in networks]
+    if not LEFT_OUT and vocabulary <= WIDEST:
+        check_operations(vocabulary, device)
+    for network, own in zip(networks, layers, strict=True):
+        network.fused = own
+    return Fused(networks)
+
+
+# -- layers
+
+
+def layers_of(network: Any) -> list[FusedLayer]:
     """Return the layers of a prepared `llama.Decoder` in kernels; none if one does not fit.
 
     Kernels start early where the card can and that passes. Raises WrongNumbers, and whatever a
     launch raises.
     """
     device = network.rope.device
-    if kernels.starts_early(device):
+    if starts_early(device):
         try:
             return _checked(network, early=True)
         except Exception:  # such as a capture that refuses early starts
@@ -66,18 +85,8 @@ def layers_of(network: Any) -> list[kernels.FusedLayer]:
     return _checked(network, early=False)
 
 
-def selections(vocabulary: int, device: torch.device) -> Any:
-    """Return the module `selection`. Raises WrongNumbers if it errs on rows of a vocabulary."""
-    if not LEFT_OUT and vocabulary <= selection.WIDEST:
-        check_selections(vocabulary, device)
-    return selection
-
-
-# -- layers
-
-
-def _checked(network: Any, early: bool) -> list[kernels.FusedLayer]:
-    layers = kernels.fused(network.layers, early)
+def _checked(network: Any, early: bool) -> list[FusedLayer]:
+    layers = fused(network.layers, early)
     if layers and not LEFT_OUT:
         check_layers(network, layers)
     return layers
@@ -189,40 +198,33 @@ def _check_replays(layers: Sequence[Any], nodes: Nodes, old: Tensor, told: str) 
             raise WrongNumbers(f"replayed layers differ from eager ones {told}")
 
 
-# -- selections
+# -- the operations of the law
 
 
-@cache
-def check_selections(vocabulary: int, device: torch.device) -> None:
-    """Raise WrongNumbers if selections from rows of a vocabulary differ from PyTorch's."""
-    before, sampling.kernels = sampling.kernels, None
-    try:
-        for told, alike in _selections(vocabulary, device):
-            if not alike:
-                raise WrongNumbers(f"{told} of {vocabulary} tokens differs from PyTorch's")
-    finally:
-        sampling.kernels = before
-
-
-def _selections(vocabulary: int, device: torch.device) -> Iterator[tuple[str, bool]]:
-    """Yield the name of each selection, and whether it is right."""
+def check_operations(vocabulary: int, device: torch.device) -> None:
+    """Raise WrongNumbers if an operation on rows of a vocabulary differs from PyTorch's."""
     here: Any = {"device": device, "generator": torch.Generator(device).manual_seed(0)}
-    scores = 3 * torch.randn(5, vocabulary, **here)
-    scores[1] = scores[1].round()  # ties
-    scores[2, ::2] = -torch.inf
-    scores[3] *= 1e30
+    for told, alike in (*_selections(vocabulary, here), *_decisions(vocabulary, here)):
+        if not alike:
+            raise WrongNumbers(f"{told} of {vocabulary} tokens differs from PyTorch's")
+
+
+def _selections(vocabulary: int, here: Any) -> Iterator[tuple[str, bool]]:
+    """Yield the name of each selection, and whether it is right."""
+    ops, x = Fused(), 3 * torch.randn(5, vocabulary, **here)
+    x[1] = x[1].round()  # ties
+    x[2, ::2] = -torch.inf
+    x[3] *= 1e30
     for k in sorted({1, vocabulary // 16 + 1, vocabulary - 1}):
-        wanted = sampling.scores(scores, sampling.Sampling(top_k=k))
-        yield "a cut", torch.equal(selection.cut(scores.clone(), k), wanted)
-    best, tokens = selection.top(scores, DRAWN)
-    wanted = scores.topk(DRAWN).values
-    right = torch.equal(best, wanted[:, 0]) and torch.equal(scores.gather(1, tokens), wanted)
-    yield "the top", right
-    q = scores[:3].softmax(-1)
-    u = torch.rand(3, DRAWN, **here).clamp(min=sampling.TINY)
-    yield "a draw", _drawn(q, u[:, :1], selection.draw(q, u[:, 0]).unsqueeze(1))
-    yield "a draw", _drawn(q, u, selection.draw_in_turn(q, u))
-    yield from _decisions(vocabulary, here)
+        found, wanted = (scores(x, Sampling(top_k=k), False, by.cut) for by in (ops, PYTORCH))
+        yield "a cut", torch.equal(found, wanted)
+    best, tokens = ops.top(x, DRAWN)
+    wanted = x.topk(DRAWN).values
+    yield "the top", torch.equal(best, wanted[:, 0]) and torch.equal(x.gather(1, tokens), wanted)
+    q = x[:3].softmax(-1)
+    u = torch.rand(3, DRAWN, **here).clamp(min=TINY)
+    yield "a draw", _drawn(q, u[:, :1], ops.draw(q, u[:, 0]).unsqueeze(1))
+    yield "a draw", _drawn(q, u, ops.draw_in_turn(q, u))
 
 
 def _drawn(q: Tensor, u: Tensor, tokens: Tensor) -> bool:
@@ -250,8 +252,8 @@ def _decisions(vocabulary: int, here: Any) -> Iterator[tuple[str, bool]]:
     width, few, many = (min(count, vocabulary // 2) for count in (FIXED, 10, 1000))
     each = torch.arange(vocabulary, device=device)
     table = ((each.unsqueeze(1) + each[1 : many + 1]) % vocabulary).int()
-    u = torch.rand(nodes, max(DRAWN, width) + 1, **here).clamp(min=sampling.TINY)
-    drawn = sampling.draw_in_turn(q, u[:, :DRAWN])
+    u = torch.rand(nodes, max(DRAWN, width) + 1, **here).clamp(min=TINY)
+    drawn = PYTORCH.draw_in_turn(q, u[:, :DRAWN])
     drawn[0, 2:] = -1
     fixed = p.topk(width).indices
     fixed[1:, width // 2 :] = -1
@@ -261,14 +263,12 @@ def _decisions(vocabulary: int, here: Any) -> Iterator[tuple[str, bool]]:
         (Lantern(many, 0.2), fixed, None),
         (LanternPlusPlus(few, 3.0), drawn, q),
     ):
-        children = accept.Children(tokens, of, table, torch.zeros(nodes, 1, device=device))
-        found, wanted = (
-            decide(rule, p, children, u) for decide in (selection.decide, accept.decide)
-        )
+        children = Children(tokens, of, table, torch.zeros(nodes, 1, device=device))
+        found, wanted = (ops.decide(rule, p, children, u) for ops in (Fused(), PYTORCH))
         yield f"a decision by {type(rule).__name__}", _alike(found, wanted)
 
 
-def _alike(found: accept.Verdict, wanted: accept.Verdict) -> bool:
+def _alike(found: Verdict, wanted: Verdict) -> bool:
     """Return whether two verdicts agree, except where rounding decides."""
     tried, pairs = wanted.tried, [(found.residual, wanted.residual)]
     for name in ("mass", "score", "threshold"):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from lantern_demo.decoding.sampling import Sampling, probabilities
-from lantern_demo.models.anole import FIRST, Anole, AnoleDrafter
+from lantern_demo.models.anole import FIRST, Anole, AnoleDrafter, ChameleonTokenizer
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import (
@@ -32,9 +32,9 @@ from lantern_demo.models.registry import (
     LlamaGenConfig,
 )
 from lantern_demo.models.tensors import load_weights
-from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer, neighbour_table
+from lantern_demo.models.tokenizer import ImageTokenizer, neighbour_table
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 # The files of each kind of case.
 _CASES = {
@@ -156,7 +156,7 @@ def same_neighbours(vectors: Tensor, wanted: Tensor) -> None:
 # -- the released code's conventions
 
 
-def lantern_probabilities(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tensor:
+def lantern_probabilities(logits: Tensor, sampling: Sampling, **_: Any) -> Tensor:
     """`probabilities` with the filters in LANTERN's order, top-p before top-k.
 
     Here and in LlamaGen top-k goes first, which makes a difference where both are on.

@@ -20,6 +20,7 @@ from lantern_demo.decoding.drafting import DraftConfig, DynamicProposer, StaticP
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.ops import PYTORCH, KernelError, Ops
 from lantern_demo.decoding.results import pack_step, unpack_step
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
@@ -27,8 +28,8 @@ from lantern_demo.decoding.step import Steps
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import RejectionVerifier
-from lantern_demo.settings.knobs import KNOBS
-from lantern_demo.settings.settings import Settings, choice_of
+from lantern_demo.settings.knobs import KNOBS, bound_of
+from lantern_demo.settings.settings import Settings, planned
 
 # Small draft trees and windows, and bounds that say something among few tokens.
 DRAFTS = {"tree": "0 1 2 00 01 10 000", "draft_top_k": 3, "draft_depth": 2, "draft_nodes": 9}
@@ -45,12 +46,8 @@ def small(method: str, **changes: Any) -> dict[str, Any]:
     """How a method of the table is run small: what `decode` takes for it under SMALL with some
     settings changed.
     """
-    chosen, settings = METHODS[method], SMALL.with_changes(**changes)
-    return {
-        "method": chosen,
-        "tree": choice_of(chosen.drafts, settings).policy,
-        "rule": settings.rule(chosen),
-    }
+    plan = planned(METHODS[method], SMALL.with_changes(**changes))
+    return {"method": plan.method, "tree": plan.drafts, "rule": plan.rule}
 
 
 # Settings beside those of SMALL, of which every kind of drafts takes its own: a chain, a tree of
@@ -78,9 +75,7 @@ def exact_ways() -> dict[str, dict[str, Any]]:
             found[" ".join([method, *(f"{name} {value}" for name, value in changes.items())])] = way
 
     for method in METHODS.values():
-        bound = next(
-            (name for name, knob in KNOBS.items() if knob.bounds and knob.reads(method)), None
-        )
+        bound = bound_of(method)
         if method.lossless:
             for changes in SHAPES:
                 add(method.id, **changes)
@@ -115,6 +110,28 @@ def with_padded_steps(events: Iterator[Step | Decoded]) -> Iterator[Step | Decod
                 except StopIteration:
                     return
             yield event
+
+
+class Kernels(Ops):
+    """PyTorch's operations in the place of kernels, until they are refused. A draw fails once so
+    many are done; None: none does.
+    """
+
+    def __init__(self, draws: int | None = None) -> None:
+        super().__init__()
+        self.left = draws
+
+    def refuse(self, error: KernelError) -> None:
+        if self.reason:
+            raise error
+        self.reason = f"without kernels: {error}"
+
+    def draw(self, probs: Tensor, u: Tensor) -> Tensor:
+        if self.left is not None and not self.reason:
+            if not self.left:
+                raise KernelError("no kernel")
+            self.left -= 1
+        return super().draw(probs, u)
 
 
 class Behind:
@@ -177,7 +194,8 @@ def walked(
     """
     tree, scores = draft.tree, sampled_by.probabilities(logits, sampling).log()
     shape = {"tree": SimpleNamespace(width=tree.width, nodes=tree.size)}
-    config: Any = SimpleNamespace(rule=rule, sampling=sampling, neighbours=neighbours, **shape)
+    of_run = {"rule": rule, "sampling": sampling, "neighbours": neighbours, "ops": PYTORCH}
+    config: Any = SimpleNamespace(**of_run, **shape)
     out = RejectionVerifier(config, scores.shape[1]).verify(
         draft, scores, torch.zeros(1).long(), uniforms.flatten()
     )

@@ -19,7 +19,7 @@ from tokenizers.models import Unigram, WordLevel
 from torch import Tensor, nn
 
 from examples.make_bundled_model.folder import published_tensors
-from lantern_demo.models.anole import Anole, AnoleDrafter
+from lantern_demo.models.anole import Anole, AnoleDrafter, ChameleonTokenizer
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import (
@@ -31,7 +31,7 @@ from lantern_demo.models.registry import (
     ModelInfo,
     Published,
 )
-from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
+from lantern_demo.models.tokenizer import ImageTokenizer
 
 # whose files the small models imitate
 TEXT_ID, ANOLE_ID = "llamagen-t2i-256", "anole-7b"
