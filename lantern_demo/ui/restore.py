@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any
 
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.prompt_words import USUAL, NotDrawn, completed
 from lantern_demo.runs.record import drawn_with
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
@@ -124,14 +123,9 @@ def from_link(
     whole = not wrong and asked.prompt is not None
     go = whole and came_by != RELOAD
     words = status_html(texts.READY_LINK if go or not whole else texts.RELOADED)
-    try:
-        completed(info, asked.prompt or USUAL)
-        drawn = whole
-    except NotDrawn:  # Draw will refuse it
-        drawn = False
     lanes = not_drawn(chosen_methods(service, asked.methods), info.tokens)
     return {
-        **({w.stage: lanes, w.table: NO_TABLE} if drawn else show_first(w)),
+        **({w.stage: lanes, w.table: NO_TABLE} if whole else show_first(w)),
         **choose(service, form, asked.prompt, asked.methods, asked.settings),
         **({form.seed: asked.settings.seed} if asked.seeded else {}),
         w.status: status_html(wrong, "refused") if wrong else words,
