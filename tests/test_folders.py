@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import re
 import shutil
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +19,7 @@ import torch
 from gradio_client import Client
 from published import ANOLE_ID, DIM, DRAFTER, TEXT_ID
 from safetensors.torch import load_file, save_file
-from tiny import command, served
+from tiny import awaited, command, served
 
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
@@ -234,8 +232,7 @@ def test_a_model_without_its_drafter_says_so(
         health = httpx.get(f"{url}healthz").json()
         offer = Client(url, verbose=False).predict(api_name="/model")
         events = {event.name: event.fn for event in page.fns.values()}
-        with ThreadPoolExecutor() as pool:  # this thread may have a browser's loop
-            shown = pool.submit(asyncio.run, last(events["arrive"]())).result()
+        shown = awaited(last(events["arrive"]()))
         assert events["first"]("navigate", SimpleNamespace(query_params={}))
     warning = health["warning"]
     reason = f"the folder pretrained_models holds no drafter of {TEXT_ID}: none of drafter/"

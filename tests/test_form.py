@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import sys
@@ -15,7 +14,7 @@ from urllib.parse import parse_qsl
 import gradio as gr
 import pytest
 from PIL import Image
-from tiny import page_of
+from tiny import awaited, page_of
 
 from examples.more_rules import MORE
 from examples.record_examples import things
@@ -70,7 +69,7 @@ assert BOOK is not None
 
 def hear(asked: Any) -> dict[str, Any]:
     """What the page's script is told of a prompt."""
-    return asyncio.run(hearing(INFO, BOOK)(asked))  # type: ignore[arg-type]
+    return awaited(hearing(INFO, BOOK)(asked))  # type: ignore[arg-type]
 
 
 def test_a_prompt_is_heard_while_it_is_typed() -> None:

@@ -156,14 +156,30 @@ def load_weights(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Network:
-    """Give a blank network its weights from a checkpoint's files, and put it on a device for
-    inference.
+    """Give a blank network its weights from a checkpoint's files, see `fill`.
+
+    Raise CheckpointError with PyTorch's own list of the tensors that are unknown, missing or
+    mis-shaped, under the names of this project.
+    """
+    try:
+        return fill(network, weights_of(network, paths, layout), device, dtype)
+    except Unfit as error:
+        where = paths[0] if len(paths) == 1 else paths[0].parent
+        raise CheckpointError(f"{where} is not this model's: {one_line(error)}") from error
+
+
+class Unfit(Exception):
+    """Weights are missing, unknown or mis-shaped."""
+
+
+def fill(
+    network: Network, weights: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype
+) -> Network:
+    """Give a blank network its weights, and put it on a device for inference.
 
     Weights are moved and cast one by one. Those that already have the device and dtype are not
     copied: tensors of a memory-mapped file stay in that file, so that the network is never in
-    memory twice. Rotary tables stay float32, and numbers that count stay whole. Raise
-    CheckpointError with PyTorch's own list of the tensors that are unknown, missing or mis-shaped,
-    under the names of this project.
+    memory twice. Rotary tables stay float32, and numbers that count stay whole. Raise Unfit.
     """
     kept = _kept_in_float32(network, dtype)
 
@@ -172,13 +188,11 @@ def load_weights(
             return weight.to(device)
         return weight.to(device, torch.float32 if name in kept else dtype)
 
-    found = weights_of(network, paths, layout)
-    state = {name: placed(name, weight) for name, weight in found.items()}
+    state = {name: placed(name, weight) for name, weight in weights.items()}
     try:
         network.load_state_dict(state, strict=True, assign=True)
     except RuntimeError as error:
-        where = paths[0] if len(paths) == 1 else paths[0].parent
-        raise CheckpointError(f"{where} is not this model's: {one_line(error)}") from error
+        raise Unfit(str(error)) from error
     network.requires_grad_(False).eval()
     return network.to(device)  # the buffers that are no weights too
 

@@ -4,12 +4,14 @@ pictures are noise.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,12 @@ from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
 if TYPE_CHECKING:
     from lantern_demo.ui.components import Widgets
     from lantern_demo.ui.service import Service
+
+
+def awaited(answer: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns. A test's own thread may have a browser's loop."""
+    with ThreadPoolExecutor() as threads:
+        return threads.submit(asyncio.run, answer).result()
 
 
 def vq_config(
