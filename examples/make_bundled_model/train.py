@@ -230,9 +230,9 @@ def main() -> None:
     if run.begin("scenes"):
         # Each is seen about once. Of 6,000 the target learnt by heart which thing each sky had.
         share = args.lanterns / (args.things + args.lanterns)
-        wanted, kept = int(share * args.scenes), -(-args.kept // 4)
-        lanterns = world.bank(args.seed, wanted, lanterns=True, kept=kept, ended=run.over)
-        wanted = args.scenes - len(lanterns)
+        lit_scenes, kept = 1 + int(share * args.scenes), -(-args.kept // 4)
+        lanterns = world.bank(args.seed, lit_scenes, lanterns=True, kept=kept, ended=run.over)
+        wanted = max(1, args.scenes - lit_scenes)
         things = world.bank(
             args.seed + 10_000_000, wanted, lanterns=False, kept=args.kept, ended=run.over
         )
