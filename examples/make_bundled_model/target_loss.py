@@ -30,7 +30,7 @@ ELSEWHERE, BEGINS = 0.6, 0.2
 # the time of day.
 TOP, START = 3.0, 24.0
 # Weights of the terms, beside the divergence's 1.
-MISSED, PLAN, NAMES, READ, WORDS = 1.0, 0.4, 0.1, 0.1, 0.05
+MISSED, PLAN, NAMES, READ, WORDS, OPENING = 1.0, 0.4, 0.1, 0.1, 0.05, 1.0
 DROPPED = 0.04  # share of pictures that lose their caption
 # Share of pictures with rows of another, most rows of it, and the first row where it may begin.
 FOREIGN, STRIP, BELOW = 0.15, 8, 3
@@ -45,6 +45,14 @@ def target_states(model: Model, target: LlamaGen, said: Said, seen: Tensor, drop
     features, mask = model.text(*said)
     features = torch.where(drop[:, None, None], target.no_caption().to(features.dtype), features)
     return train_hidden(target, seen[:, :-1], features, mask)[:, target.config.prefix - 1 :]
+
+
+def opening(model: Model, target: LlamaGen, said: Said) -> Tensor:
+    """Return the logits [B, V] of the first token of pictures with these captions."""
+    features, mask = model.text(*said)
+    nothing = said[0][:, :0]
+    last = train_hidden(target, nothing, features, mask)[:, -1, : target.config.dim]
+    return target.lm_head(last).float()
 
 
 def with_strips(ids: Tensor, g: torch.Generator) -> Tensor:
@@ -138,9 +146,13 @@ class Lesson:
             compile_layers(one.target)
 
     def __call__(
-        self, things: Bank, lanterns: Pictures, said: Said, g: torch.Generator
+        self, things: Bank, lanterns: Pictures, said: Said, more: Said, g: torch.Generator
     ) -> dict[str, Tensor]:
-        """Return the losses of a batch; "loss" is minimised. Captions are of things first."""
+        """Return the losses of a batch; "loss" is minimised. Captions are of things first.
+
+        more: captions of lanterns of which only the first token is learnt. It takes a tenth of the
+        time of a picture, and decides the time of day.
+        """
         model, n, dim = self.model, len(things), self.model.target.config.dim
         lit, lit_attributes = lanterns
         tokens = torch.cat((things.drawn(g), lit))
@@ -182,6 +194,8 @@ class Lesson:
             losses["lanterns"] = (apart * (weight / weight.mean())).mean()
             total = total + losses["lanterns"] * len(lit) / n
             losses["lanterns_start"] = apart[:, 0].mean()
+            losses["opening"] = self._opened(more)
+            total = total + OPENING * losses["opening"]
         with torch.no_grad():
             clean = (shaken == tokens[:n]).all(1)[:, None]
             each = clean.sum().clamp(min=1)
@@ -201,6 +215,13 @@ class Lesson:
             guess = head(late[below]).float().log_softmax(-1)
             total = total + missed(guess, things.codes[to], things.probs[to]).divergence.mean()
         return total / len(AHEAD)
+
+    def _opened(self, said: Said) -> Tensor:
+        """Return the divergence of first tokens from the teacher's law."""
+        with torch.no_grad():
+            wanted = opening(self.teacher, self.teacher.target, said).softmax(-1)
+        guess = opening(self.model, self.model.target, said).log_softmax(-1)
+        return F.kl_div(guess, wanted, reduction="batchmean")
 
     @torch.no_grad()
     def _taught(self, said: Said, seen: Tensor, drop: Tensor) -> Tensor:

@@ -44,6 +44,7 @@ from lantern_demo.decoding.sampling import Sampling
 
 # what a stage learns from
 NEEDS = {"target": "scenes", "picture": "scenes", "drafter": "scenes"}
+OPENINGS = 64  # captions of lanterns whose first token a step of the target learns besides
 PASSES = (1.0, 0.8, 0.6)  # weights of a drafter's outputs at depth 0 to 2
 
 
@@ -77,8 +78,10 @@ def train_target(
             true = lanterns.rows(chosen(len(lanterns), args.lanterns, g))
             lit = true.nearest, true.attributes
         both = {k: torch.cat((v, lit[1][k])) for k, v in shown.attributes.items()}
+        more = sample(OPENINGS, args.seed + 40_000_000 + step, lanterns=1.0).attributes()
+        more = {k: v.to(run.device) for k, v in more.items()}
         with cast(run.device):
-            return lesson(shown, lit, world.said(both, step), g)
+            return lesson(shown, lit, world.said(both, step), world.said(more, step), g)
 
     parts = {"text": model.text, "target": model.target, "words_head": model.words_head}
     parts |= {"names_head": model.names_head, "reader_head": model.reader_head}
