@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lantern_demo.decoding.evidence import tried_drafts
 from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, columns
+from lantern_demo.runs.acceptance import tried_in
 from lantern_demo.runs.record import Entry
 from lantern_demo.settings.settings import Settings
 
@@ -71,9 +71,8 @@ class Evidence:
         before, events = 0, entry["events"]
         relaxed, rows = isinstance(self.rule, Lantern), events["trials"]
         for after, tree, counted in zip(events["committed"], events["trees"], rows, strict=True):
-            tried = tried_drafts(tree["parents"], tree["path"])
-            told = zip(range(before, after), tried, strict=False)
-            nodes = [node for _, drafts in told for node in drafts]
+            tried = tried_in(tree, counted, after - before)
+            nodes = [node for drafts in tried for node in drafts]
             kept: dict[float, str]  # by node
             kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
             # Where the exact rule keeps a guess, too, it needs nothing of its look-alikes.
