@@ -36,8 +36,8 @@ from lantern_demo.settings.trees import TREES
 
 Contestant = Callable[[str, int], Run]  # draws a prompt with a seed
 
-# Captions that name every attribute of a scene, by the kind of what they show. Each kind has every
-# place and every time once.
+# Captions that name every attribute of a scene, by kind. Each kind has every place and every time
+# once.
 PROMPTS = {
     "lanterns": (
         "three yellow round lanterns over the hills at dawn without a moon",
