@@ -85,6 +85,27 @@ class Evidence:
             before = after
         return found
 
+    def lent(self, entry: Entry) -> list[float]:
+        """Return the share of its limit that each look-alike was lent, in the picture's order.
+
+        The list is empty where the rule kept no numbers, or lends nothing.
+        """
+        found: list[float] = []
+        before, events = 0, entry["events"]
+        if not isinstance(self.rule, Lantern):
+            return found
+        for after, tree, trials in zip(
+            events["committed"], events["trees"], events["trials"], strict=True
+        ):
+            counted = {node: (own, limit) for node, own, _, limit in trials}
+            kinds = events["kinds"][before:after]
+            for node, kind in zip(tree["path"][1:], kinds, strict=False):
+                if kind == "r" and node in counted:
+                    own, limit = counted[node]
+                    found.append(min(1.0, max(0.0, 1 - own / limit)))
+            before = after
+        return found
+
 
 def most_lent(rule: Rule) -> str:
     """Return how much the look-alikes of a guess lend it at most."""
