@@ -275,7 +275,7 @@ WEB: dict[str, object] = {
         "ahead": "{count} ahead",
         "tried": "{chance} of {tried}",
         "sizes": "Steps by their pieces",
-        "map": "Look-alikes on the picture: {count} of {of} pieces",
+        "map": "Look-alikes: {count} of {of} pieces",
         "thirds": (
             "Map of {method}'s look-alikes: {top} in the top third of the picture, {middle} in "
             "the middle, {bottom} at the bottom."
