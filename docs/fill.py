@@ -66,6 +66,25 @@ def speed(report: Numbers) -> Numbers:
     }
 
 
+def kept_drafts(report: Numbers) -> Numbers:
+    """Keep the counts of that command: tokens a step by kind of prompt, drafts by their depth, and
+    steps by their tokens. No busy machine changes them.
+    """
+    return {
+        "date": report["created"][:10],
+        "rounds": len(report["rounds"]),
+        "rows": {
+            name: {key: row[key] for key in ("depths", "sizes")}
+            for name, row in report["methods"].items()
+            if row["depths"]
+        },
+        "kinds": {
+            kind: {name: row["mean_accepted_length"] for name, row in found["methods"].items()}
+            for kind, found in report["kinds"].items()
+        },
+    }
+
+
 def control(report: Numbers) -> Numbers:
     """Keep the same of that command with independent noise for all methods, and the gain of
     LANTERN++ over EAGLE-1 within rounds. Tree and noise are then the same, so that only the rules
@@ -163,6 +182,7 @@ def conditions(report: Numbers) -> Numbers:
 
 SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {
     "speed": speed,
+    "kept-drafts": kept_drafts,
     "control": control,
     "front": front,
     "things": things,
@@ -276,6 +296,44 @@ def columns_table(numbers: Numbers) -> str:
     return table(head, rows)
 
 
+def kinds_table(numbers: Numbers) -> str:
+    """Show tokens a step by kind of prompt."""
+    found = numbers["kept-drafts"]
+    rows = [
+        [kind, *(f"{drawn[name]:.2f}" for name in found["rows"])]
+        for kind, drawn in found["kinds"].items()
+    ]
+    return table(["prompts", *(f"`{name}`" for name in found["rows"])], rows)
+
+
+def depths_table(numbers: Numbers) -> str:
+    """Show a draft's chance by its depth, and of a place with siblings that it kept one."""
+    rows = {
+        name: [
+            percent(kept / tried) + (f" ({percent(kept / places)})" if tried > places else "")
+            for tried, places, kept in row["depths"]
+        ]
+        for name, row in numbers["kept-drafts"]["rows"].items()
+    }
+    return numbered_table(rows)
+
+
+def sizes_table(numbers: Numbers) -> str:
+    """Show the share of the steps by their tokens."""
+    rows = {
+        name: [percent(steps / sum(row["sizes"])) for steps in row["sizes"]]
+        for name, row in numbers["kept-drafts"]["rows"].items()
+    }
+    return numbered_table(rows)
+
+
+def numbered_table(rows: dict[str, list[str]]) -> str:
+    """Return a table of methods whose columns are 1, 2, ..."""
+    columns = max(map(len, rows.values()))
+    lines = [[f"`{name}`", *cells, *[""] * (columns - len(cells))] for name, cells in rows.items()]
+    return table(["method", *map(str, range(1, columns + 1))], lines)
+
+
 def outside_table(numbers: Numbers) -> str:
     """Show the methods that are examples. Each was raced with vanilla."""
     found = {
@@ -360,6 +418,9 @@ def audit_table(numbers: Numbers) -> str:
 TABLES: dict[str, Callable[[Numbers], str]] = {
     "speed": speed_table,
     "columns": columns_table,
+    "kinds": kinds_table,
+    "depths": depths_table,
+    "sizes": sizes_table,
     "outside": outside_table,
     "front": front_table,
     "things": things_table,

@@ -16,7 +16,7 @@ from examples import gpu
 from examples.quality import run as quality
 from lantern_demo.bench import speed
 from lantern_demo.bench.__main__ import main
-from lantern_demo.bench.summary import FEWEST, interval, markdown, summarise
+from lantern_demo.bench.summary import FEWEST, by_kind, interval, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.kernels import switch
 from lantern_demo.models.registry import REGISTRY
@@ -33,7 +33,7 @@ def made_run(method: str, seconds: float, steps: int) -> dict[str, Any]:
     run = {f"{name}_seconds": spent for name, spent in parts.items()}
     run |= {"method": method, "steps": steps, "nodes": 4, "tree": "made up", "changed": 0.25}
     run |= {"mean_accepted_length": (TOKENS - 1) / steps, "tokens_per_second": TOKENS / seconds}
-    return run | {"peak_bytes": None}
+    return run | {"peak_bytes": None, "depths": [[4, 3, 2]], "sizes": [1, steps - 1]}
 
 
 def test_gains_are_ratios_within_a_round() -> None:
@@ -43,7 +43,10 @@ def test_gains_are_ratios_within_a_round() -> None:
         (made_run("vanilla", v, 15), made_run("lantern++", o, 5))
         for v, o in zip(vanilla, other, strict=True)
     ]
-    rounds: list[speed.Round] = [{"runs": dict(zip(ROWS, both, strict=True))} for both in runs]
+    rounds: list[speed.Round] = [
+        {"kind": kind, "runs": dict(zip(ROWS, both, strict=True))}
+        for kind, both in zip(("animals", "objects", "animals"), runs, strict=True)
+    ]
     row = summarise(rounds, ROWS)["lantern++"]
     assert row["gain"]["median"] == pytest.approx(2.0 / 1.9)
     assert row["c"] == pytest.approx(
@@ -59,6 +62,10 @@ def test_gains_are_ratios_within_a_round() -> None:
         row["mean_accepted_length"],
         row["changed"],
     ) == (2.0, 5, 3.0, 0.25)
+    assert row["depths"] == [(12, 9, 6)] and row["sizes"] == [3, 12], "counts add up"
+    kinds = by_kind(rounds, ROWS)
+    assert {kind: found["rounds"] for kind, found in kinds.items()} == {"animals": 2, "objects": 1}
+    assert kinds["objects"]["methods"]["lantern++"] == {"gain": 2.0, "mean_accepted_length": 3.0}
     alone = summarise(rounds, {"lantern++": "lantern++"})["lantern++"]
     assert "gain" not in alone and "c" not in alone
 
@@ -95,11 +102,19 @@ def test_a_round_runs_all_in_turn_after_a_warm_up() -> None:
     assert [seed for _, seed in calls] == [0, 0, 0, 0, 1, 1, 2, 2]
 
 
+def test_prompts_take_turns_by_kind() -> None:
+    kinds = [speed.KIND_OF[prompt] for prompt in speed.prompts_for(5)]
+    assert kinds == [*speed.PROMPTS, "lanterns"]
+    assert speed.prompts_for(13)[-1] == speed.prompts_for(1)[0]
+    assert sorted(speed.prompts_for(12)) == sorted(speed.KIND_OF)
+
+
 def test_the_report_of_speed(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "speed.json"
     chosen = ["--methods", "vanilla", "lantern++", "--prompts", "2", "--set", "temperature=0.9"]
+    chosen += ["--depths"]
     main(["speed", "--model", str(folder), "--device", "cpu", "--out", str(out), *chosen])
     report = json.loads(out.read_text(encoding="utf-8"))
     assert {"created", "version", "machine", "threads"} <= set(report)
@@ -111,8 +126,18 @@ def test_the_report_of_speed(
     run = report["rounds"][0]["runs"]["lantern++"]
     assert len(run["token_ids"]) == TOKENS and run["wall_seconds"] > run["decode_seconds"]
     text = out.with_suffix(".md").read_text(encoding="utf-8")
-    assert text == markdown(report) and text in capsys.readouterr().out
+    assert text == markdown(report, depths=True) and text in capsys.readouterr().out
     assert "| LANTERN++ | 4 |" in text
+    row = report["methods"]["lantern++"]
+    steps = sum(run["runs"]["lantern++"]["steps"] for run in report["rounds"])
+    drawn = sum(size * count for size, count in enumerate(row["sizes"], 1))
+    assert (sum(row["sizes"]), drawn) == (steps, 2 * (TOKENS - 1))
+    (tried, places, kept), *_ = row["depths"]
+    assert f"| LANTERN++ | {kept / tried:.0%}" in text and places <= steps
+    of_kind = report["kinds"]["animals"]["methods"]["lantern++"]
+    cell = f"{of_kind['gain']:.2f}x ({of_kind['mean_accepted_length']:.2f})"
+    assert f"| animals | 1 | 1.00x (1.00) | {cell} |" in text
+    assert f"It breaks even at {row['c']:.2f} tokens a step." in text
 
 
 OUT = ["--out", "out.json", "--device", "cpu"]

@@ -9,7 +9,7 @@ import pytest
 from examples.make_bundled_model.scenes import sample
 from examples.make_bundled_model.world import Captions, vocabulary
 from examples.quality.scenes import truth
-from lantern_demo.bench.speed import PROMPTS
+from lantern_demo.bench.speed import KIND_OF
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import (
     MEANT,
@@ -61,7 +61,7 @@ def test_a_thing_has_more_names_than_the_vocabulary() -> None:
 
 
 def test_full_captions_are_read_and_written_as_they_are() -> None:
-    for prompt in (*PROMPTS, *truth(400).captions):
+    for prompt in (*KIND_OF, *truth(400).captions):
         reading = BOOK.read(prompt)
         lacks = set() if reading.lanterns else set(OF_LANTERNS)
         assert reading.said.keys() == WORDINGS.keys() - lacks, prompt

@@ -59,6 +59,31 @@ def test_axe_finds_nothing_serious_in_the_tabs(shown: Page) -> None:
     shown.set_viewport_size({"width": 1280, "height": 900})
 
 
+def test_the_numbers_are_drawn_and_copied(shown: Page) -> None:
+    """A card for each method that guesses, with the counts that the run's lanes have."""
+    tab_of(shown, texts.NUMBERS_TAB)
+    card = shown.locator("#figures .card")
+    expect(card).to_have_count(1)
+    lane = shown.evaluate("lanternRun.lanes.find(({ id }) => id === 'lantern++')")
+    (tried, _, kept), *_ = lane["depths"]
+    chances, sizes = (card.locator(".bars").nth(i).locator("li") for i in (0, 1))
+    expect(chances).to_have_count(len(lane["depths"]))
+    share = int(100 * kept / tried + 0.5)  # as scripts round
+    expect(chances.first).to_have_text(f"1 ahead{share}\u00a0% of {tried}")
+    expect(sizes).to_have_count(len(lane["sizes"]))
+    count = lane["kinds"].count("r")
+    expect(card.locator("figcaption").last).to_contain_text(f"{count} of 256 pieces")
+    told = card.locator("canvas").get_attribute("aria-label")
+    assert sum(map(int, re.findall(r"(\d+) (?:in|at)", told or ""))) == count
+    shown.evaluate("navigator.clipboard.writeText = async (text) => { window.taken = text; }")
+    for name, first in (("table", "method\tsteps\t"), ("cite", "@inproceedings{jang2025")):
+        shown.locator(f"#figures .{name}").click()
+        expect(shown.locator(f"#figures .{name}")).to_have_text(texts.WEB["copied"])
+        taken = shown.evaluate("taken")
+        assert taken.startswith(first) and HOSTILE not in taken
+        expect(shown.locator(f"#figures .{name}")).to_have_text(texts.WEB["figures"][name])
+
+
 def test_a_relaxed_method_stands_beside_its_exact_twin(shown: Page) -> None:
     """Counted look-alikes, and two pictures on one slider."""
     tab_of(shown, texts.NUMBERS_TAB)

@@ -24,8 +24,9 @@ from tqdm import tqdm
 
 import lantern_demo
 from lantern_demo.bench import report
-from lantern_demo.bench.summary import HOW, Round, Run, markdown, summarise
+from lantern_demo.bench.summary import HOW, Round, Run, by_kind, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.runs.acceptance import acceptance_of
 from lantern_demo.runs.load import load
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result, entry_of
@@ -35,21 +36,31 @@ from lantern_demo.settings.trees import TREES
 
 Contestant = Callable[[str, int], Run]  # draws a prompt with a seed
 
-# Captions that name every attribute of a scene: seven of lanterns, five of things.
-PROMPTS = (
-    "a castle on a plain at dusk with a full moon",
-    "three yellow round lanterns over the hills at dawn without a moon",
-    "an apple on a plain at dusk with a full moon",
-    "four orange round lanterns over a lake at night with a full moon",
-    "a bear on a lake at dusk with a full moon",
-    "four orange box lanterns over a plain at night with a full moon",
-    "a penguin on a lake at dusk without a moon",
-    "two yellow box lanterns over a plain at dusk without a moon",
-    "an apple on a lake at dawn without a moon",
-    "four orange box lanterns over the hills at night without a moon",
-    "four blue box lanterns over the hills at dawn without a moon",
-    "one red round lantern over a plain at dawn with a full moon",
-)
+# Captions that name every attribute of a scene, by kind. Each kind has every place and every time
+# once.
+PROMPTS = {
+    "lanterns": (
+        "three yellow round lanterns over the hills at dawn without a moon",
+        "four orange box lanterns over a plain at night with a full moon",
+        "two blue round lanterns over a lake at dusk with a full moon",
+    ),
+    "animals": (
+        "a penguin on a lake at dusk without a moon",
+        "a fox in the hills at night with a full moon",
+        "a horse on a plain at dawn with a full moon",
+    ),
+    "plants and food": (
+        "an apple on a plain at dusk with a full moon",
+        "a mushroom in the hills at dawn without a moon",
+        "a cake on a lake at night with a full moon",
+    ),
+    "objects": (
+        "a castle in the hills at dusk with a full moon",
+        "a boat on a lake at dawn without a moon",
+        "a car on a plain at night with a full moon",
+    ),
+}
+KIND_OF = {prompt: kind for kind, prompts in PROMPTS.items() for prompt in prompts}
 
 
 @dataclass(frozen=True)
@@ -66,11 +77,12 @@ class Row:
 
 
 def prompts_for(count: int) -> list[str]:
-    """Return so many of PROMPTS, from the first again after the last.
+    """Return so many of PROMPTS, one of each kind in turn, from the first again after the last.
 
     A prompt that returns is drawn with another seed.
     """
-    return list(itertools.islice(itertools.cycle(PROMPTS), count))
+    in_turn = itertools.chain.from_iterable(zip(*PROMPTS.values(), strict=True))
+    return list(itertools.islice(itertools.cycle(in_turn), count))
 
 
 def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:
@@ -89,7 +101,8 @@ def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:
 
 
 def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
-    """Draw a picture and return its entry of the run record without events.
+    """Draw a picture and return its entry of the run record, with counts of its events instead of
+    them.
 
     `decode_seconds` is the engine's clock. `wall_seconds` is the wall clock over the same interval,
     with all Python work between the clock's segments. `peak_bytes` are the most bytes allocated on
@@ -104,7 +117,7 @@ def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
         else:
             walls.append(perf_counter())
     entry: Run = dict(entry_of(done))
-    del entry["events"]
+    entry |= acceptance_of(entry.pop("events"))._asdict()
     entry["wall_seconds"] = done.seconds["prefill"] + walls[-1] - walls[0]
     entry["peak_bytes"] = torch.cuda.max_memory_allocated(pipe.device) if on_gpu else None
     return entry
@@ -123,7 +136,8 @@ def measure(contestants: dict[str, Contestant], prompts: list[str]) -> list[Roun
                 runs[name] = contestants[name](prompt, max(0, number))
                 bar.update()
             if number >= 0:
-                rounds.append({"prompt": prompt, "seed": number, "runs": runs})
+                kind = KIND_OF.get(prompt, "")
+                rounds.append({"prompt": prompt, "kind": kind, "seed": number, "runs": runs})
     return rounds
 
 
@@ -158,6 +172,8 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--tree", nargs="+", help=trees)
     p.add_argument("--noise", nargs="+", choices=KNOBS["noise"].choices, help="each is a row")
+    depths = "each draft's chance once its parent was kept, and the steps by their tokens"
+    p.add_argument("--depths", action="store_true", help=f"also print {depths}")
     p.add_argument("--out", type=report.json_file, help="FILE.json: write FILE.json and FILE.md")
     return p
 
@@ -177,7 +193,8 @@ def benchmark(args: argparse.Namespace) -> dict[str, Any]:
         pipe.settings(**row.settings)
     contestants: dict[str, Contestant] = {row.name: partial(play, pipe, row) for row in rows}
     rounds = measure(contestants, prompts_for(args.prompts))
-    found = summarise(rounds, {row.name: row.method for row in rows})
+    names = {row.name: row.method for row in rows}
+    found = summarise(rounds, names)
     networks = pipe.networks
     with pipe.threads.used():
         machine = report.machine_of(pipe.device)
@@ -200,6 +217,7 @@ def benchmark(args: argparse.Namespace) -> dict[str, Any]:
             row.name: {"label": row.label, "settings": row.settings, **found[row.name]}
             for row in rows
         },
+        "kinds": by_kind(rounds, names),
         "rounds": rounds,
     }
 
@@ -208,7 +226,7 @@ def main(argv: Sequence[str]) -> None:
     """Run the command. Raises ValueError for invalid arguments."""
     args = parser().parse_args(argv)
     found = benchmark(args)
-    text = markdown(found)
+    text = markdown(found, args.depths)
     print(text)
     if args.out:
         print(f"wrote {', '.join(map(str, report.write(args.out, found, text)))}")

@@ -9,9 +9,10 @@ from typing import Any
 import numpy
 
 from lantern_demo.bench.report import number, table
+from lantern_demo.runs.acceptance import Acceptance, Depth, total
 
 Run = dict[str, Any]  # of one contestant in one round, JSON-able
-Round = dict[str, Any]  # prompt, seed, and `runs` by contestant
+Round = dict[str, Any]  # prompt, its kind, seed, and `runs` by contestant
 
 RESAMPLES = 5000
 # With fewer values, even the range from lowest to highest covers the median less than 95 times in
@@ -30,6 +31,12 @@ HOW = (
     f"{FEWEST} rounds. Steps are the forward passes of the target after the prefill. They, tokens "
     "a step, and look-alikes, the share of tokens that only the relaxation accepted, are means."
 )
+KINDS = "By kind of prompt: the median gain, in brackets tokens a step."
+DEPTHS = (
+    "The chance of a draft once its parent was kept, by its depth; where siblings are tried in "
+    "turn, in brackets that one of them is kept."
+)
+SIZES = "The share of the steps by their tokens."
 
 
 def interval(values: list[float]) -> tuple[float, float] | None:
@@ -71,6 +78,24 @@ def summarise(rounds: list[Round], rows: dict[str, str]) -> dict[str, dict[str, 
     return found
 
 
+def by_kind(rounds: list[Round], rows: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Summarise rounds by the kind of their prompt: how many, and the medians and means of rows."""
+    found = {}
+    for kind in dict.fromkeys(r["kind"] for r in rounds):
+        own = [r for r in rounds if r["kind"] == kind]
+        found[kind] = {
+            "rounds": len(own),
+            "methods": {
+                name: {
+                    "gain": row["gain"]["median"] if "gain" in row else None,
+                    "mean_accepted_length": row["mean_accepted_length"],
+                }
+                for name, row in summarise(own, rows).items()
+            },
+        }
+    return found
+
+
 def _row(runs: list[Run]) -> dict[str, Any]:
     peaks = [run["peak_bytes"] for run in runs if run["peak_bytes"] is not None]
 
@@ -89,11 +114,15 @@ def _row(runs: list[Run]) -> dict[str, Any]:
         "ms_per_step": spread([step_ms(run) for run in runs]),
         **{f"ms_{part}": part_ms(part) for part in PARTS},
         "peak_bytes": max(peaks, default=None),
+        **total(Acceptance(run["depths"], run["sizes"]) for run in runs)._asdict(),
     }
 
 
-def markdown(report: dict[str, Any]) -> str:
-    """Return the table of a speed report, with its settings and procedure."""
+def markdown(report: dict[str, Any], depths: bool = False) -> str:
+    """Return the tables of a speed report, with its settings and procedure.
+
+    `depths`: also those of drafts by their depth, and of steps by their tokens.
+    """
     rows = report["methods"]
     # settings that vary by round or by row
     apart = {"seed"}.union(*(row["settings"] for row in rows.values()))
@@ -106,7 +135,55 @@ def markdown(report: dict[str, Any]) -> str:
     settings = f"Settings: {', '.join(f'{key} {value}' for key, value in common.items())}"
     lines = table(HEAD, [_line(row) for row in rows.values()])
     trees = [f"- Tree of {row['label']}: {' | '.join(row['tree'])}" for row in rows.values()]
-    return "\n\n".join([head, settings, lines, "\n".join(trees), HOW]) + "\n"
+    reasons = [_why(row) for row in rows.values() if row.get("c") and row["method"] != "vanilla"]
+    parts = [head, settings, lines, "\n".join(reasons), "\n".join(trees)]
+    parts += [KINDS, _kinds(report)]
+    if depths:
+        chances = {row["label"]: _chances(row["depths"]) for row in rows.values() if row["depths"]}
+        sizes = {row["label"]: _shares(row["sizes"]) for row in rows.values()}
+        parts += [DEPTHS, _numbered("depth", chances), SIZES, _numbered("tokens", sizes)]
+    return "\n\n".join(filter(None, [*parts, HOW])) + "\n"
+
+
+def _why(row: dict[str, Any]) -> str:
+    """Say what a row's gain comes from, and where it would be none."""
+    drawn, cost = row["mean_accepted_length"], row["c"]
+    return (
+        f"- Why {row['label']}: {drawn:.2f} tokens a step, over a step that costs {cost:.2f} of "
+        f"vanilla's, are {drawn / cost:.2f}x. It breaks even at {cost:.2f} tokens a step."
+    )
+
+
+def _kinds(report: dict[str, Any]) -> str:
+    labels = [row["label"] for row in report["methods"].values()]
+    lines = []
+    for kind, found in report["kinds"].items():
+        cells = []
+        for row in found["methods"].values():
+            drawn = f"{row['mean_accepted_length']:.2f}"
+            cells.append(drawn if row["gain"] is None else f"{row['gain']:.2f}x ({drawn})")
+        lines.append([kind, str(found["rounds"]), *cells])
+    return table(["kind", "rounds", *labels], lines)
+
+
+def _chances(depths: list[list[int]]) -> list[str]:
+    """Format by depth the chance of a draft, and of a place where that is another one."""
+    found = [Depth(*depth) for depth in depths]
+    return [
+        f"{one.chance:.0%}" + (f" ({one.of_places:.0%})" if one.tried > one.places else "")
+        for one in found
+    ]
+
+
+def _shares(sizes: list[int]) -> list[str]:
+    return [f"{size / sum(sizes):.0%}" for size in sizes]
+
+
+def _numbered(of: str, rows: dict[str, list[str]]) -> str:
+    """Return a table whose columns are 1, 2, ... of something."""
+    columns = max(map(len, rows.values()), default=0)
+    lines = [[label, *cells, *[""] * (columns - len(cells))] for label, cells in rows.items()]
+    return table([f"method, {of}", *map(str, range(1, columns + 1))], lines)
 
 
 def _line(row: dict[str, Any]) -> list[str]:

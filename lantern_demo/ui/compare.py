@@ -38,9 +38,10 @@ from lantern_demo.ui.form import Form
 from lantern_demo.ui.frames import Frame, Token
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query_of
+from lantern_demo.ui.numbers import numbers_html
 from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
 from lantern_demo.ui.run_state import Lane, Shown
-from lantern_demo.ui.run_view import lane_view, picture_address, table, table_html
+from lantern_demo.ui.run_view import lane_view, picture_address
 from lantern_demo.ui.service import PROMPT, Item, Refused, Service
 
 # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
@@ -291,6 +292,6 @@ def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterat
             if one.tokens != before:
                 label = METHODS[one.method].label
                 differ[one.method] = texts.other_tokens(label, one.tokens, before)
-        yield {w.table: table_html(table(record, races))}
+        yield {w.table: numbers_html(record, races)}
     end = [texts.REPEATED.format(of=REPEATS), *(differ.values() or [texts.REPRODUCED])]
     yield {told: status_html(" ".join(end))}

@@ -25,14 +25,13 @@ from lantern_demo.ui.files import saved, write_record, write_sheet
 from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
+from lantern_demo.ui.numbers import numbers_html
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import (
     lane_view,
     picture_of,
     preset_of,
     results_view,
-    table,
-    table_html,
 )
 from lantern_demo.ui.service import Refused, Service
 
@@ -185,8 +184,7 @@ def results_of(w: Widgets, service: Service, shown: Shown, source: str, own: boo
     view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.phase != "done"]
     view["files"] = shown.files
     view |= {"link": query(record, preset), "own": own}
-    table_now = table_html(table(record))
-    return {w.stage: pack(view), w.table: table_now, **with_results(w, shown)}
+    return {w.stage: pack(view), w.table: numbers_html(record), **with_results(w, shown)}
 
 
 def with_results(w: Widgets, shown: Shown) -> Updates:

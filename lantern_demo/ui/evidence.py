@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lantern_demo.decoding.evidence import tried_drafts
 from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, columns
+from lantern_demo.runs.acceptance import tried_in
 from lantern_demo.runs.record import Entry
 from lantern_demo.settings.settings import Settings
 
@@ -71,9 +71,8 @@ class Evidence:
         before, events = 0, entry["events"]
         relaxed, rows = isinstance(self.rule, Lantern), events["trials"]
         for after, tree, counted in zip(events["committed"], events["trees"], rows, strict=True):
-            tried = tried_drafts(tree["parents"], tree["path"])
-            told = zip(range(before, after), tried, strict=False)
-            nodes = [node for _, drafts in told for node in drafts]
+            tried = tried_in(tree, counted, after - before)
+            nodes = [node for drafts in tried for node in drafts]
             kept: dict[float, str]  # by node
             kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
             # Where the exact rule keeps a guess, too, it needs nothing of its look-alikes.
@@ -83,6 +82,27 @@ class Evidence:
                 if node in nodes
             ]
             found.append(numbers if counted else [[node] for node in nodes])
+            before = after
+        return found
+
+    def lent(self, entry: Entry) -> list[float]:
+        """Return the share of its limit that each look-alike was lent, in the picture's order.
+
+        The list is empty where the rule kept no numbers, or lends nothing.
+        """
+        found: list[float] = []
+        before, events = 0, entry["events"]
+        if not isinstance(self.rule, Lantern):
+            return found
+        for after, tree, trials in zip(
+            events["committed"], events["trees"], events["trials"], strict=True
+        ):
+            counted = {node: (own, limit) for node, own, _, limit in trials}
+            kinds = events["kinds"][before:after]
+            for node, kind in zip(tree["path"][1:], kinds, strict=False):
+                if kind == "r" and node in counted:
+                    own, limit = counted[node]
+                    found.append(min(1.0, max(0.0, 1 - own / limit)))
             before = after
         return found
 

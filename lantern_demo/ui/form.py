@@ -21,10 +21,10 @@ from lantern_demo.settings.knobs import (
 )
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import CHOSEN, Updates, answer, status_html
+from lantern_demo.ui.components import CHOSEN, Updates, answer, script, status_html
 from lantern_demo.ui.limits import AT_ONCE
+from lantern_demo.ui.numbers import numbers_html
 from lantern_demo.ui.recorded import recorded_runs, strip_of
-from lantern_demo.ui.run_view import table, table_html
 from lantern_demo.ui.service import Service
 
 # The settings that have fields, two in a row. Links and the API set the others, too.
@@ -177,10 +177,16 @@ def add_strip() -> tuple[gr.HTML, gr.Button, gr.DownloadButton]:
 
 
 def add_numbers() -> Numbers:
-    """Add the table, what draws the run again, and the twin."""
-    first = table_html(table(recorded_runs()[0].record))
+    """Add the table with its drawings, what draws the run again, and the twin."""
+    first = numbers_html(recorded_runs()[0].record)
     numbers = gr.HTML(first, elem_id="table")
     gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
+    gr.HTML(
+        html_template='<div class="stage figures" hidden></div>',
+        js_on_load=script("numbers"),
+        apply_default_css=False,
+        elem_id="figures",
+    )
     size: dict[str, Any] = {"size": "md", "min_width": 150}
     with gr.Row():
         repeat = gr.Button(texts.REPEAT, elem_id="repeat", **size)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from html import escape
 from itertools import pairwise
 from math import isqrt
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.runs.acceptance import acceptance_of
 from lantern_demo.runs.record import Entry, Record, summary_of
 from lantern_demo.settings.knobs import KNOBS, short_name
 from lantern_demo.settings.settings import Settings
@@ -145,6 +145,8 @@ def _result(
     method, events = METHODS[name], entry["events"]
     evidence = evidence_of(settings, method, entry)
     return {
+        **acceptance_of(events)._asdict(),
+        "lent": [round(share, 2) for share in evidence.lent(entry)],
         "window": not method.alone and not method.needs_drafter,
         "shares": vanilla is not None and entry["noise"] == vanilla["noise"] != "independent",
         "changed": texts.changed_of(entry),
@@ -176,27 +178,55 @@ def _shorter(trial: Sequence[float]) -> list[float]:
     return [float(f"{value:.4g}") if isinstance(value, float) else value for value in trial]
 
 
+class Measured(NamedTuple):
+    """The numbers of a method; those of several races are their medians."""
+
+    steps: int
+    pieces: float  # a step
+    seconds: float
+    gain: dict[str, float] | None  # over vanilla: lowest, median and highest; None without it
+    changed: int  # look-alikes
+    parts: list[float]  # milliseconds of a step: draft, check and keep
+    cost: float | None  # c
+    ran: str  # drafts, the rule's values, noise
+
+
+def measured(record: Record, name: str, races: Sequence[dict[str, Entry]] = ()) -> Measured:
+    """Return the numbers of a method of a record.
+
+    races: the `methods` of further records, whose times count instead of the record's.
+    """
+    entry = record["methods"][name]
+    races = [race for race in races if name in race] or [record["methods"]]
+    seconds = [{own["method"]: own["decode_seconds"] for own in race.values()} for race in races]
+    summary = summary_of(seconds)[name]
+    parts = [median(part) for part in zip(*(_parts(race[name]) for race in races), strict=True)]
+    raced = [(race[name], race["vanilla"]) for race in races if "vanilla" in race]
+    own_gain = dict.fromkeys(("lowest", "median", "highest"), 1.0)  # vanilla's, over itself
+    costs = [sum(_parts(own)) / sum(_parts(vanilla)) for own, vanilla in raced]
+    values = [f"{knob} {value:g}" for knob, value in rule_values(record, name).items()]
+    noise = f"{entry['noise']} noise"
+    if raced and raced[0][1]["noise"] != entry["noise"] != "independent":
+        noise += ", vanilla's independent"
+    return Measured(
+        steps=entry["steps"],
+        pieces=entry["mean_accepted_length"],
+        seconds=median(summary["decode_seconds"]),
+        gain=(summary["speedup"] or own_gain) if raced else None,
+        changed=texts.changed_of(entry),
+        parts=parts,
+        cost=median(costs) if costs else None,
+        ran=", ".join([shape_of(entry), *values, noise]),
+    )
+
+
 def table(record: Record, races: Sequence[dict[str, Entry]] = ()) -> list[list[str]]:
     """Return a row per method, in the order of `texts.TABLE_HEAD`.
 
     races: the `methods` of further records. All times are their medians, and the speedup has its
     range.
     """
-    own = record["methods"]
-    return [_row(record, name, [race for race in races if name in race] or [own]) for name in own]
-
-
-def table_html(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as HTML, below the head of the table."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in texts.TABLE_HEAD)
-    body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        + "</tr>"
-        for name, *cells in rows
-    )
-    about = f'class="table" role="region" tabindex="0" aria-label="{escape(texts.NUMBERS_TAB)}"'
-    return f"<div {about}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    return [_row(name, measured(record, name, races)) for name in record["methods"]]
 
 
 def _parts(entry: Entry) -> list[float]:
@@ -205,32 +235,21 @@ def _parts(entry: Entry) -> list[float]:
     return [1000 * seconds / max(1, entry["steps"]) for seconds in parts]
 
 
-def _row(record: Record, name: str, races: list[dict[str, Entry]]) -> list[str]:
-    entry = record["methods"][name]
-    seconds = [{own["method"]: own["decode_seconds"] for own in race.values()} for race in races]
-    summary = summary_of(seconds)[name]
-    spread = summary["speedup"]
-    parts = [median(part) for part in zip(*(_parts(race[name]) for race in races), strict=True)]
-    raced = [(race[name], race["vanilla"]) for race in races if "vanilla" in race]
-    gain, cost = texts.NOT_YET, ""
-    if raced:
-        gain = texts.times(spread["median"] if spread else 1.0)  # vanilla's own has no spread
-        if spread and len(races) > 1:
-            gain += f" ({spread['lowest']:.2f}\u2013{spread['highest']:.2f})"
-        costs = (sum(_parts(own)) / sum(_parts(vanilla)) for own, vanilla in raced)
-        cost = f" (c {median(costs):.2f})"
-    values = [f"{knob} {value:g}" for knob, value in rule_values(record, name).items()]
-    noise = f"{entry['noise']} noise"
-    if raced and raced[0][1]["noise"] != entry["noise"] != "independent":
-        noise += ", vanilla's independent"
+def _row(name: str, found: Measured) -> list[str]:
+    gain = texts.NOT_YET
+    if found.gain is not None:
+        low, high = found.gain["lowest"], found.gain["highest"]
+        gain = texts.times(found.gain["median"])
+        gain += f" ({low:.2f}\u2013{high:.2f})" if low < high else ""
+    cost = "" if found.cost is None else f" (c {found.cost:.2f})"
     return [
         METHODS[name].label,
-        f"{entry['steps']} ({entry['mean_accepted_length']:.2f})",
-        f"{median(summary['decode_seconds']):.2f}",
+        f"{found.steps} ({found.pieces:.2f})",
+        f"{found.seconds:.2f}",
         gain,
-        f"{texts.changed_of(entry)}",
-        " + ".join(f"{part:.2f}" for part in parts) + cost,
-        ", ".join([shape_of(entry), *values, noise]),
+        f"{found.changed}",
+        " + ".join(f"{part:.2f}" for part in found.parts) + cost,
+        found.ran,
     ]
 
 

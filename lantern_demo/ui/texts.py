@@ -82,6 +82,19 @@ TABLE_HEAD = (
     *("Method", "Steps (pieces a step)", "Seconds", "Speedup", "Look-alikes"),
     *("Milliseconds of a step: guess + check + keep", "Tree, rule and noise"),
 )
+# The same for a spreadsheet, a number a cell, and then a column per depth.
+TSV_HEAD = (
+    *("method", "steps", "pieces a step", "seconds", "speedup", "lowest", "highest"),
+    *("look-alikes", "guess ms", "check ms", "keep ms", "c", "tree, rule and noise"),
+    *("seed", "model", "device"),
+)
+TSV_CHANCE = "guess {depth} ahead kept"
+CITED = """@misc{lanterndemo,
+  title = {LANTERN demo: an independent implementation of speculative decoding of images},
+  year  = {%(year)s},
+  note  = {lantern-demo %(version)s, model %(model)s, seed %(seed)s, %(date)s, on %(device)s}
+}
+"""
 REPEAT = "Repeat 5 times"
 REPEATING = "Run {number} of {of}."
 REPEATED = (
@@ -253,6 +266,30 @@ WEB: dict[str, object] = {
         "This page does not reach its server at this address, so it cannot draw. Behind a path of "
         "a proxy the server needs that path in its variable GRADIO_ROOT_PATH."
     ),
+    # The drawings below the table of numbers.
+    "figures": {
+        "table": "Copy as table (TSV)",
+        "cite": "Cite (BibTeX)",
+        "refused": "This browser lets no page copy here",
+        "chances": "Guesses that were kept",
+        "ahead": "{count} ahead",
+        "tried": "{chance} of {tried}",
+        "sizes": "Steps by their pieces",
+        "map": "Look-alikes: {count} of {of} pieces",
+        "thirds": (
+            "Map of {method}'s look-alikes: {top} in the top third of the picture, {middle} in "
+            "the middle, {bottom} at the bottom."
+        ),
+        "counts": "A guess counts once the one before it was kept.",
+        "siblings": (
+            "Where a place has several guesses, they are tried in turn until one is kept. The "
+            "pale bar, and the number in brackets, are the places that kept one."
+        ),
+        "lent": (
+            "The brighter a look-alike, the more of the probability that it needed came from "
+            "pieces that look like it."
+        ),
+    },
     "download": "Download the picture drawn with {method} (PNG)",
     "explain": HOW_TAB,
     "noSteps": "No method has finished, so there is no step to show yet.",

@@ -1,0 +1,102 @@
+"""The table of the tab *Numbers* as HTML, with what its buttons copy: the same numbers for a
+spreadsheet, and what to cite.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from html import escape
+from pathlib import Path
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.runs.acceptance import acceptance_of
+from lantern_demo.runs.record import Entry, Record
+from lantern_demo.ui import texts
+from lantern_demo.ui.run_view import measured, table
+
+PAPERS = Path(__file__).with_name("papers.bib")
+
+
+def numbers_html(record: Record, races: Sequence[dict[str, Entry]] = ()) -> str:
+    """Return the table of a record, and of further races of it, as HTML.
+
+    Its element has what the buttons below it copy.
+    """
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in texts.TABLE_HEAD)
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th>'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        + "</tr>"
+        for name, *cells in table(record, races)
+    )
+    about = f'class="table" role="region" tabindex="0" aria-label="{escape(texts.NUMBERS_TAB)}"'
+    copies = f'data-tsv="{escape(tsv(record, races))}" data-bib="{escape(bibtex(record))}"'
+    return (
+        f"<div {about} {copies}><table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def tsv(record: Record, races: Sequence[dict[str, Entry]] = ()) -> str:
+    """Return a row per method with a number a cell, and a head.
+
+    No cell has a visitor's words, which a spreadsheet might take for a formula.
+    """
+    methods, settings = record["methods"], record["settings"]
+    depths = {name: acceptance_of(entry["events"]).depths for name, entry in methods.items()}
+    deepest = max(map(len, depths.values()))
+    chances = [texts.TSV_CHANCE.format(depth=depth + 1) for depth in range(deepest)]
+    rows: list[list[object]] = [[*texts.TSV_HEAD, *chances]]
+    for name in methods:
+        found = measured(record, name, races)
+        gain = found.gain or dict.fromkeys(("lowest", "median", "highest"))
+        rows.append(
+            [
+                METHODS[name].label,
+                found.steps,
+                found.pieces,
+                found.seconds,
+                *(gain[key] for key in ("median", "lowest", "highest")),
+                found.changed,
+                *found.parts,
+                found.cost,
+                found.ran,
+                settings["seed"],
+                record["model"]["id"],
+                record["device"],
+                *(depth.chance for depth in depths[name]),
+                *[None] * (deepest - len(depths[name])),
+            ]
+        )
+    return "".join("\t".join(map(_cell, row)) + "\n" for row in rows)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else " ".join(str(value).split())
+
+
+def bibtex(record: Record) -> str:
+    """Return the papers as BibTeX, and an entry of this demo and of the run."""
+    facts = {
+        "year": record["created"][:4],
+        "version": record["lantern_demo"],
+        "model": _latex(record["model"]["id"]),
+        "seed": record["settings"]["seed"],
+        "date": record["created"][:10],
+        "device": _latex(record["device"]),
+    }
+    return f"{_papers()}\n{texts.CITED % facts}"
+
+
+@cache
+def _papers() -> str:
+    return PAPERS.read_text(encoding="utf-8")
+
+
+def _latex(text: str) -> str:
+    """Return a name as LaTeX prints it, without what would open or close a field."""
+    return re.sub(r"([%_&#$])", r"\\\1", re.sub(r"[{}\\~^]", "", text))

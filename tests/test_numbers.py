@@ -1,0 +1,116 @@
+"""What the tab of numbers copies, and what its map of look-alikes is drawn from."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.runs.record import Record
+from lantern_demo.settings.settings import Settings
+from lantern_demo.ui.evidence import evidence_of
+from lantern_demo.ui.numbers import bibtex, numbers_html, tsv
+from lantern_demo.ui.recorded import recorded_runs
+
+EVIL = '=1+1\t"><img src=x>\n{{7*7}}'
+CHAIN = {"tokens": [1, 2, 3], "parents": [0, 0, 1]}
+
+
+def made_record() -> Record:
+    """A record of vanilla and LANTERN++, whose numbers are easy to follow."""
+    record: Any = recorded_runs()[0].record
+    parts = {"draft_seconds": 0.2, "verify_seconds": 0.6, "commit_seconds": 0.2}
+    vanilla = record["methods"]["vanilla"] | parts
+    vanilla |= {"steps": 100, "decode_seconds": 1.2}
+    events = {
+        "committed": [1, 4, 5, 7],
+        "kinds": "terttrt",
+        "trees": [
+            {"tokens": [], "parents": [], "path": []},
+            CHAIN | {"path": [0, 1, 2]},
+            CHAIN | {"path": [0]},
+            CHAIN | {"path": [0, 1]},
+        ],
+        "trials": [
+            [],
+            [[1, 0.5, 0.5, 0.2], [2, 0.1, 0.5, 0.4]],
+            [[1, 0.1, 0.2, 0.3]],
+            [[1, 0.4, 0.6, 0.5], [2, 0.1, 0.2, 0.3]],
+        ],
+    }
+    fast = record["methods"]["lantern++"] | parts | {"events": events, "steps": 50}
+    fast |= {"decode_seconds": 0.8, "mean_accepted_length": 2.125}
+    return record | {"methods": {"vanilla": vanilla, "lantern++": fast}, "prompt": EVIL}
+
+
+def test_the_table_is_copied_a_number_a_cell() -> None:
+    record = made_record()
+    head, *rows = [line.split("\t") for line in tsv(record).splitlines()]
+    vanilla, fast = (dict(zip(head, row, strict=True)) for row in rows)
+    assert fast.pop("tree, rule and noise").startswith("static chain of 4, k 10, lambda")
+    assert fast == {
+        "method": "LANTERN++",
+        "steps": "50",
+        "pieces a step": "2.125",
+        "seconds": "0.8",
+        "speedup": "1.5",
+        "lowest": "1.5",
+        "highest": "1.5",
+        "look-alikes": "2",
+        "guess ms": "4",
+        "check ms": "12",
+        "keep ms": "4",
+        "c": "2",
+        "seed": str(record["settings"]["seed"]),
+        "model": "lantern-scenes",
+        "device": record["device"],
+        "guess 1 ahead kept": "0.6667",
+        "guess 2 ahead kept": "0.5",
+    }
+    assert [vanilla[name] for name in ("speedup", "c", *head[-2:])] == ["1", "1", "", ""]
+    alone = record | {"methods": {"lantern++": record["methods"]["lantern++"]}}
+    assert dict(zip(head, tsv(alone).splitlines()[1].split("\t"), strict=True))["speedup"] == ""
+
+
+def test_repeats_are_copied_with_their_range() -> None:
+    record = made_record()
+    vanilla, fast = record["methods"]["vanilla"], record["methods"]["lantern++"]
+    races = [
+        {"vanilla": vanilla, "lantern++": fast | {"decode_seconds": seconds}}
+        for seconds in (0.6, 1.2, 0.4)
+    ]
+    row = tsv(record, races).splitlines()[2].split("\t")
+    assert row[3:7] == ["0.6", "2", "1", "3"]
+    assert "2.00\u00d7 (1.00\u20133.00)" in numbers_html(record, races)
+
+
+def test_what_is_copied_travels_as_text() -> None:
+    """No cell has the prompt; what a machine is called breaks neither a row nor a field."""
+    record = made_record() | {"device": EVIL}
+    lines = tsv(record).splitlines()
+    assert len(lines) == 3 and len({line.count("\t") for line in lines}) == 1
+    html = numbers_html(record)
+    assert "<img" not in html
+    copied = {
+        name: unescape(found[1])
+        for name in ("tsv", "bib")
+        if (found := re.search(f'data-{name}="([^"]*)"', html))
+    }
+    assert copied == {"tsv": tsv(record), "bib": bibtex(record)}
+    cited = bibtex(record)
+    assert cited.count("@") == 6 and cited.count("{") == cited.count("}")
+    assert f"seed {record['settings']['seed']}, {record['created'][:10]}, on" in cited
+    assert "{{" not in cited, "Gradio might read it as a template"
+
+
+def test_how_much_a_look_alike_was_lent() -> None:
+    """Of 0.4 that it had to reach, 0.1 was its own; of 0.5, 0.4."""
+    entry = made_record()["methods"]["lantern++"]
+    rules = evidence_of(Settings(), METHODS["lantern++"])
+    assert rules.lent(entry) == pytest.approx([0.75, 0.2])
+    assert evidence_of(Settings(), METHODS["eagle1"]).lent(entry) == []
+    entry["events"]["trials"] = [[], [], [], []]
+    assert rules.lent(entry) == [], "a captured step keeps no numbers"
