@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -138,21 +138,11 @@ def _events(
                 runner.prepare()
         yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"])
         while len(tokens) < config.num_tokens:
-            missing = config.num_tokens - len(tokens)
             with device_work(config.torch_device):
                 step = runner.next(len(tokens))
-                lengths.append(step.accepted_length)
-                tokens.extend(step.tokens[:missing])
-                if len(tokens) == config.num_tokens:  # the last step has all of the run's seconds
-                    runner.close()
-            yield replace(
-                step,
-                index=len(lengths),
-                tokens=step.tokens[:missing],
-                kinds=step.kinds[:missing],
-                committed=len(tokens),
-                seconds=clock.decode_seconds,
-            )
+            lengths.append(step.accepted_length)
+            tokens.extend(step.tokens)
+            yield step
         sound = True
     except GeneratorExit:
         sound = True  # the consumer stopped; this is no fault

@@ -199,4 +199,5 @@ def walked(
     out = RejectionVerifier(config, scores.shape[1]).verify(
         draft, scores, torch.zeros(1).long(), uniforms.flatten()
     )
-    return unpack_step(pack_step(draft, out).tolist(), tree.size, tree.depth, logits.shape[1])
+    row, most = pack_step(draft, out).tolist(), tree.depth + 1
+    return unpack_step(row, tree.size, tree.depth, logits.shape[1], most, 1, 0)
