@@ -78,7 +78,7 @@ def key_of(
     target: Target, drafter: Drafter | None, config: Config, make_parts: Parts = parts_of
 ) -> Hashable:
     """Return everything that a runner's steps depend on, except for values set in each run."""
-    c, drafter = config, drafter if config.method.needs_drafter else None
+    c, drafter = config, drafter if config.tree.needs_drafter else None
     objects = (id(target), id(drafter), id(c.neighbours))  # a runner keeps them
     # the reason: captured kernels would stay after an error that refused all others
     here = c.torch_device, c.ops, c.ops.reason, c.positions
@@ -100,7 +100,7 @@ def decode(
     iterator may be closed at any time. After an error of a kernel the run begins anew by PyTorch's
     operations, with step 0. Raises ValueError at the call for models that do not fit the
     configuration."""
-    drafter = drafter if config.method.needs_drafter else None
+    drafter = drafter if config.tree.needs_drafter else None
     config.check_models(target.vocab_size, drafter)
     runners = Runners(most=0) if runners is None else runners
 

@@ -47,7 +47,7 @@ def small(method: str, **changes: Any) -> dict[str, Any]:
     settings changed.
     """
     plan = planned(METHODS[method], SMALL.with_changes(**changes))
-    return {"method": plan.method, "tree": plan.drafts, "rule": plan.rule}
+    return {"tree": plan.drafts, "rule": plan.rule}
 
 
 # Settings beside those of SMALL, of which every kind of drafts takes its own: a chain, a tree of
