@@ -21,8 +21,8 @@ from lantern_demo.settings.knobs import (
 )
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import CHOSEN, Updates, answer, status_html
-from lantern_demo.ui.limits import AT_ONCE
+from lantern_demo.ui.components import Updates, answer, status_html
+from lantern_demo.ui.events import AT_ONCE
 from lantern_demo.ui.recorded import recorded_runs, strip_of
 from lantern_demo.ui.run_view import table, table_html
 from lantern_demo.ui.service import Service
@@ -171,7 +171,9 @@ def add_strip() -> tuple[gr.HTML, gr.Button, gr.DownloadButton]:
     """Add the strip of runs, the button of the picture of all lanes, and one that hands it out."""
     with gr.Row(elem_id="strip"):
         # Gradio's gallery would bring a player of films, of 150 KB, to every visit.
-        runs = gr.HTML(strip_of(recorded_runs()), js_on_load=CHOSEN, elem_id="runs")
+        runs = gr.HTML(
+            strip_of(recorded_runs()), js_on_load="selectable(element, trigger)", elem_id="runs"
+        )
         sheet = gr.Button(
             texts.SHEET, elem_id="sheet", interactive=False, size="md", min_width=180, scale=0
         )
