@@ -102,11 +102,11 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
         shown.stop()
         updates[w.status] = status_html(texts.STOPPED)
     shown.settled = True
-    updates[w.stage] = pack(live_view(shown))
     if shown.request is not None:
         updates[w.seed] = shown.request.seed
     if shown.record is None:  # the results are not left to look like this run's
-        updates |= {w.table: NO_TABLE, **with_results(w, Shown())}
+        updates |= {w.stage: pack(live_view(shown)), w.table: NO_TABLE}
+        updates |= with_results(w, Shown())
     else:
         updates |= results_of(w, service, shown, "live", True)
         # in place: after a reload the page has this list again
