@@ -118,10 +118,10 @@ def from_link(
     known = visited if again else []
     if not wrong and (index := _known(asked, known, again)) is not None:
         return show_run(service, w, form, Shown(), known, index)
-    whole = not wrong and asked.prompt is not None
+    chosen = chosen_methods(service, asked.methods)  # none: the model lacks what they need
+    whole = not wrong and asked.prompt is not None and chosen != []
     go = whole and came_by != RELOAD
     words = status_html(texts.READY_LINK if go or not whole else texts.RELOADED)
-    chosen = chosen_methods(service, asked.methods)
     lanes = Shown({method: Lane(method, "asked", info.tokens) for method in chosen})
     return {
         **({w.stage: pack(live_view(lanes)), w.table: NO_TABLE} if whole else show_first(w)),
