@@ -103,7 +103,6 @@ class TimedModel:
         """Decode this many tokens, or a picture, with a draft tree or that of the settings."""
         plan = planned(METHODS[method], self.knobs)
         config = Config(
-            plan.method,
             tokens or self.tokens,
             self.knobs.sampling(),
             plan.rule,

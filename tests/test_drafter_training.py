@@ -26,7 +26,6 @@ from examples.train_drafter import drafter, run
 from examples.train_drafter.own import encode_prompts, sample_batch
 from examples.train_drafter.teaching import train_hidden, train_passes
 from lantern_demo.decoding.loop import Decoded
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.models.checkpoints import load_part
 from lantern_demo.models.llama import Condition
@@ -69,8 +68,7 @@ def test_a_batch_of_prompts_is_read_like_each_alone(text_model: Path) -> None:
         states = train_hidden(target, drawn.repeat(2, 1), condition.features, condition.mask)
     for i, prompt in enumerate(prompts):
         alone = target.condition(*encode_prompts(reader, [prompt], torch.device("cpu")), True)
-        knobs = {"method": METHODS["vanilla"], "sampling": sampling}
-        *_, last = decode(target, None, alone, num_tokens=GRID * GRID, **knobs)
+        *_, last = decode(target, None, alone, num_tokens=GRID * GRID, sampling=sampling)
         assert isinstance(last, Decoded) and last.tokens == drawn[i].tolist()
         cache = target.new_cache(2, GRID * GRID)
         with torch.no_grad():

@@ -44,8 +44,7 @@ def held_against_draws(method: Method, noise: str, asked: str) -> bool:
     """
     settings = Settings(**ASKED[asked] | {"noise": noise})
     plan, sampling = planned(method, settings), settings.sampling()
-    config = Config(method, 4, sampling, plan.rule, plan.drafts, torch.zeros(1), noise=noise)
-    return config.shared
+    return Config(4, sampling, plan.rule, plan.drafts, torch.zeros(1), noise=noise).shared
 
 
 TRIED = [

@@ -30,10 +30,11 @@ from lantern_demo.scenes import THINGS, with_article
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings, choice_of, planned
 from lantern_demo.ui import limits, link, texts
+from lantern_demo.ui.actions import hand_out, record_file, sheet_file
 from lantern_demo.ui.api import answers
 from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out, surprised
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
-from lantern_demo.ui.components import Updates, Widgets, hand_out, record_file, sheet_file
+from lantern_demo.ui.components import Updates, Widgets
 from lantern_demo.ui.form import FIELDS, OTHERS, Form, add_numbers, choose, preset
 from lantern_demo.ui.link import query, query_of
 from lantern_demo.ui.page import _top

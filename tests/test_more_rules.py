@@ -133,10 +133,9 @@ def test_a_weight_of_one_and_below_leaves_the_distribution_as_it_is(
 
 @pytest.mark.parametrize("rule", [more.Weighted(), more.Typical(), more.Ensemble()], ids=str)
 def test_padded_steps_agree_and_greedy_is_vanillas(rule: Rule) -> None:
-    own = {"method": Method("mine", "Mine", StaticTree, rule, False, ""), "rule": rule}
-    assert run("eagle1", **own, padded=True)[1].tokens == run("eagle1", **own)[1].tokens
+    assert run("eagle1", rule=rule, padded=True)[1].tokens == run("eagle1", rule=rule)[1].tokens
     greedy = {"sampling": Sampling(0.0), "tokens": 60}
-    assert run("eagle1", **own, **greedy)[1].tokens == run("vanilla", **greedy)[1].tokens
+    assert run("eagle1", rule=rule, **greedy)[1].tokens == run("vanilla", **greedy)[1].tokens
 
 
 # -- a draft source

@@ -14,14 +14,13 @@ from runs import decode
 
 from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step
-from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.text import left_pad
 from lantern_demo.settings.trees import STATIC_TREES
 
-Way = tuple[Method, Rule, DraftConfig]
-VANILLA: Way = METHODS["vanilla"], Rule(), DraftConfig()
+Way = tuple[Rule, DraftConfig]
+VANILLA: Way = Rule(), DraftConfig()
 
 
 @pytest.fixture(autouse=True)
@@ -38,13 +37,13 @@ def models_of(case: Golden, prompt: str) -> tuple[Any, Any, Any]:
 
 def decoded(case: Golden, models: tuple[Any, Any, Any], way: Way, tokens: int) -> Iterator[Any]:
     """The steps and the result of a greedy run."""
-    method, rule, tree = way
+    rule, tree = way
     sampling = Sampling(temperature=0, cfg_scale=case.about["cfg_scale"])
     knobs: dict[str, Any] = {"sampling": sampling, "neighbours": case.tensors["nearest"]}
-    return decode(*models, num_tokens=tokens, method=method, rule=rule, tree=tree, **knobs)
+    return decode(*models, num_tokens=tokens, rule=rule, tree=tree, **knobs)
 
 
-def method_of(case: Golden, run: str) -> Way:
+def way_of(case: Golden, run: str) -> Way:
     """What a run's name PROMPT.MODE or PROMPT.MODE.TREE stands for; modes are told in the header,
     and may hold points.
     """
@@ -54,16 +53,9 @@ def method_of(case: Golden, run: str) -> Way:
     about = case.about["modes"][mode]
     rule = released_rule(about)
     if about["static_tree"]:
-        policy = StaticTree(STATIC_TREES[tree or case.about.get("default_tree", "naive_extend_57")])
-    else:
-        policy = DynamicTree(case.about["top_k"], case.about["depth"], case.about["total_token"])
-    # One of the methods on offer, or the same with another pair of tree and rule.
-    alike = [
-        method
-        for method in METHODS.values()
-        if (method.drafts, type(method.rule)) == (type(policy), type(rule))
-    ]
-    return (alike or [Method(mode, mode, type(policy), rule, False, "")])[0], rule, policy
+        name = tree or case.about.get("default_tree", "naive_extend_57")
+        return rule, StaticTree(STATIC_TREES[name])
+    return rule, DynamicTree(case.about["top_k"], case.about["depth"], case.about["total_token"])
 
 
 def runs(file: Golden) -> list[str]:
@@ -76,14 +68,14 @@ def same_steps(case: Golden, run: str, models: tuple[Any, Any, Any]) -> None:
     The released code runs on until there are more than enough tokens; with one more than that the
     last recorded step has drafts here too.
     """
-    golden, way = case.tensors, method_of(case, run)
+    golden, way = case.tensors, way_of(case, run)
     wanted = golden[f"{run}.accept_length_per_step"].tolist()
     chosen = golden[f"{run}.best_candidate_per_step"].tolist()
     _, *steps, result = decoded(case, models, way, 1 + sum(length + 1 for length in wanted) + 1)
     assert result.tokens[: case.about["max_length"]] == golden[f"{run}.tokens"].tolist()
     steps = steps[: len(wanted)]
     assert [step.accepted_length - 1 for step in steps] == wanted
-    assert [best_candidate(step, isinstance(way[2], StaticTree)) for step in steps] == chosen
+    assert [best_candidate(step, isinstance(way[1], StaticTree)) for step in steps] == chosen
     mean = sum(step.accepted_length for step in steps) / len(steps)
     assert mean == pytest.approx(float(golden[f"{run}.mean_accept"]), abs=1e-6)
 

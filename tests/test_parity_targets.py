@@ -14,7 +14,6 @@ from runs import decode
 from torch import Tensor
 
 from examples.train_drafter.teaching import train_hidden
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.models.llama import Condition
 from lantern_demo.models.llamagen import LlamaGen
@@ -78,8 +77,7 @@ def test_greedy_tokens(case: Golden, scale: str) -> None:
     sampling = Sampling(temperature=0, cfg_scale=float(scale) if guided else 1.0)
     for row, tokens in enumerate(wanted.tolist()):
         condition = condition_of(case, row, guided=guided)
-        knobs = {"method": METHODS["vanilla"], "sampling": sampling}
-        *_, result = decode(model, None, condition, num_tokens=len(tokens), **knobs)
+        *_, result = decode(model, None, condition, num_tokens=len(tokens), sampling=sampling)
         assert result.tokens == tokens
 
 

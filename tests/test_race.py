@@ -39,7 +39,8 @@ from lantern_demo.runs.pipeline import Drawing, Pipeline
 from lantern_demo.runs.race import SLICE_SECONDS, Rotation
 from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.ui import api, compare, files, texts
-from lantern_demo.ui.compare import FRAMES_TOLD, begin, draw, repeat, settle
+from lantern_demo.ui.actions import begin
+from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle
 from lantern_demo.ui.components import status_html
 from lantern_demo.ui.form import OTHERS
 from lantern_demo.ui.run_state import Shown

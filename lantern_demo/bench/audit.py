@@ -270,7 +270,7 @@ def config_of(method: Method, noise: str, sampling: Sampling, device: torch.devi
     """Return the configuration of a method's runs."""
     plan, near = planned(method, SMALL), neighbours().to(device)
     rule, drafts = plan.rule, plan.drafts
-    return Config(method, LENGTH, sampling, rule, drafts, near, device=device, noise=noise)
+    return Config(LENGTH, sampling, rule, drafts, near, device=device, noise=noise)
 
 
 def cells_of(methods: Sequence[str], cases: Sequence[str]) -> list[Cell]:

@@ -1,5 +1,5 @@
-"""The configuration of a run. `Config` checks that its values fit each other, and `check_models`
-that they fit the models."""
+"""The configuration of a run. `settings` checks its values, and `check_models` that they fit the
+models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from .drafting import DraftConfig
-from .methods import Method
 from .ops import PYTORCH, Ops
 from .rules import Rule, columns
 from .sampling import Sampling
@@ -20,16 +19,15 @@ NOISE = ("shared", "independent")
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """A run's configuration. Raises ValueError for values that do not fit each other."""
+    """A run's configuration. Raises ValueError for a rule that does not fit the drafts."""
 
-    method: Method
     num_tokens: int
     sampling: Sampling = field(default_factory=Sampling)
-    rule: Rule = field(default_factory=Rule)  # rule and tree are of the method's classes
+    rule: Rule = field(default_factory=Rule)
     tree: DraftConfig = field(default_factory=DraftConfig)
     # [V, >= k] int32 or int64, each token's nearest others; rules that relax need them
     neighbours: Tensor | None = None
-    seed: int = 0  # to 2**32 - 1
+    seed: int = 0  # to 2**32 - 1: a CPU's generator would drop further bits
     device: torch.device | str = "cpu"
     # tokens that a kept runner has room for, so that shorter runs share it; None: num_tokens
     room: int | None = None
@@ -37,37 +35,18 @@ class Config:
     ops: Ops = PYTORCH
 
     def __post_init__(self) -> None:
-        method, tree, rule = self.method, self.tree, self.rule
-        if self.num_tokens < 1:
-            raise ValueError(f"num_tokens is {self.num_tokens}; it must be at least 1")
-        if self.room is not None and self.room < self.num_tokens:
-            raise ValueError(
-                f"room is {self.room}; it must be at least num_tokens, which is {self.num_tokens}"
-            )
-        if not 0 <= self.seed < 2**32:  # a CPU's generator takes 32 bits and would drop the others
-            raise ValueError(f"seed is {self.seed}; it must be between 0 and {2**32 - 1}")
-        if self.noise not in NOISE:
-            raise ValueError(f"noise is {self.noise!r}; allowed are {', '.join(NOISE)}")
-        if type(tree) is not method.drafts:
-            raise ValueError(
-                f"tree is of kind {type(tree).__name__}; "
-                f"method {method.id} needs {method.drafts.__name__}"
-            )
-        if type(rule) is not type(method.rule):
-            kinds = type(rule).__name__, type(method.rule).__name__
-            raise ValueError(f"rule is of kind {kinds[0]}; method {method.id} needs {kinds[1]}")
-        if tree.drafts_own_draws and rule.relaxes:
-            raise ValueError(
-                f"rule is {rule}, which relaxes; {type(tree).__name__} needs the exact rule"
-            )
-        if columns(rule) and self.neighbours is None:
-            raise ValueError(f"neighbours is None; method {method.id} needs a neighbour table")
+        assert 1 <= self.num_tokens <= self.positions
+        assert 0 <= self.seed < 2**32 and self.noise in NOISE
+        assert self.neighbours is not None or not columns(self.rule)
+        if self.tree.drafts_own_draws and self.rule.relaxes:
+            needs = f"{type(self.tree).__name__} needs the exact rule"
+            raise ValueError(f"rule is {self.rule}, which relaxes; {needs}")
 
     def check_models(self, vocabulary: int, drafter: object) -> None:
-        """Raise ValueError if the method needs a missing drafter, or if tree or neighbour table do
+        """Raise ValueError if the drafts need a missing drafter, or if tree or neighbour table do
         not fit the vocabulary."""
-        if self.method.needs_drafter and drafter is None:
-            raise ValueError(f"drafter is None; method {self.method.id} needs one")
+        if self.tree.needs_drafter and drafter is None:
+            raise ValueError(f"drafter is None; {type(self.tree).__name__} needs one")
         if self.tree.width > vocabulary:
             raise ValueError(
                 f"tree has {self.tree.width} children per node; "

@@ -25,11 +25,9 @@ def with_evidence(step: Step) -> Step:
     if step.kept is None:
         return step
     tree, out = step.kept
-    step = replace(step, kept=None)
-    if out.verdict is None:
-        return step
+    if (verdict := out.verdict) is None:
+        return replace(step, kept=None)
     rows = tree.rows.index_select(0, out.path).tolist()
-    verdict = out.verdict
     exists = verdict.tried.tolist()  # otherwise the drafter's distribution was exhausted before
     columns = [part.tolist() for part in (verdict.mass, verdict.score, verdict.threshold)]
     judged = [
@@ -38,7 +36,7 @@ def with_evidence(step: Step) -> Step:
         for i, child in enumerate(drafts)
         if exists[row][i]
     ]
-    return replace(step, judged=judged)
+    return replace(step, judged=judged, kept=None)
 
 
 def tried_drafts(parents: Sequence[int], path: Sequence[int]) -> Iterator[list[int]]:

@@ -16,7 +16,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from .config import Config
-from .results import Step
+from .results import Kept, Step
 from .step import Shape, Steps
 from .timing import Clock
 
@@ -79,17 +79,17 @@ class Runner:
             self.launch(self.launched, shape)
             self.flying.append((self.launched, shape.drafts, tokens))
         number, drafts, _ = self.flying.popleft()
-        return self.result(number, drafts)
+        row, kept = self.result(number)
+        return self.steps.unpack(row, drafts, number, committed, self.clock.decode_seconds, kept)
 
     def launch(self, number: int, shape: Shape) -> None:
         """Start step `number` (from 1, in order)."""
         self.steps.step(shape, self.clock.measure)
 
-    def result(self, number: int, drafts: bool) -> Step:
-        """Wait for a step and read it, once, in order."""
+    def result(self, number: int) -> tuple[list[int], Kept]:
+        """Wait for a step and return its row and what it kept, once, in order."""
         with self.clock.measure("commit"):
-            row = self.steps.results[number].tolist()
-        return replace(self.steps.unpack(row, drafts), kept=self.steps.kept)
+            return self.steps.results[number].tolist(), self.steps.kept
 
     def close(self) -> None:
         """Wait for the steps in flight, and add their times to the clock."""
@@ -141,15 +141,15 @@ class GraphRunner(Runner):
         end.record(here)
         self.replays[number] = (captured, start, end)
 
-    def result(self, number: int, drafts: bool) -> Step:
+    def result(self, number: int) -> tuple[list[int], Kept]:
         if number not in self.replays:
-            return super().result(number, drafts)
+            return super().result(number)
         captured, start, end = self.replays.pop(number)
         end.synchronize()
         seconds = start.elapsed_time(end) / 1000
         self.clock.seconds["verify"] += seconds
         captured.seconds += seconds
-        return self.steps.unpack(self.host[number].tolist(), drafts)
+        return self.host[number].tolist(), None
 
     def close(self) -> None:
         self.clock.synchronize()

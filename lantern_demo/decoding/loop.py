@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -78,7 +78,7 @@ def key_of(
     target: Target, drafter: Drafter | None, config: Config, make_parts: Parts = parts_of
 ) -> Hashable:
     """Return everything that a runner's steps depend on, except for values set in each run."""
-    c, drafter = config, drafter if config.method.needs_drafter else None
+    c, drafter = config, drafter if config.tree.needs_drafter else None
     objects = (id(target), id(drafter), id(c.neighbours))  # a runner keeps them
     # the reason: captured kernels would stay after an error that refused all others
     here = c.torch_device, c.ops, c.ops.reason, c.positions
@@ -100,7 +100,7 @@ def decode(
     iterator may be closed at any time. After an error of a kernel the run begins anew by PyTorch's
     operations, with step 0. Raises ValueError at the call for models that do not fit the
     configuration."""
-    drafter = drafter if config.method.needs_drafter else None
+    drafter = drafter if config.tree.needs_drafter else None
     config.check_models(target.vocab_size, drafter)
     runners = Runners(most=0) if runners is None else runners
 
@@ -138,21 +138,11 @@ def _events(
                 runner.prepare()
         yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"])
         while len(tokens) < config.num_tokens:
-            missing = config.num_tokens - len(tokens)
             with device_work(config.torch_device):
                 step = runner.next(len(tokens))
-                lengths.append(step.accepted_length)
-                tokens.extend(step.tokens[:missing])
-                if len(tokens) == config.num_tokens:  # the last step has all of the run's seconds
-                    runner.close()
-            yield replace(
-                step,
-                index=len(lengths),
-                tokens=step.tokens[:missing],
-                kinds=step.kinds[:missing],
-                committed=len(tokens),
-                seconds=clock.decode_seconds,
-            )
+            lengths.append(step.accepted_length)
+            tokens.extend(step.tokens)
+            yield step
         sound = True
     except GeneratorExit:
         sound = True  # the consumer stopped; this is no fault

@@ -14,6 +14,7 @@ from .trees import Draft, Tree, VerifyOutput
 
 # relaxed: only the relaxation accepts it; target: the bonus token
 AcceptKind = Literal["exact", "relaxed", "target"]
+Kept = tuple[Tree, VerifyOutput] | None  # of a step, on the device; None: it has no drafts
 
 
 class Judged(NamedTuple):
@@ -30,10 +31,10 @@ class Judged(NamedTuple):
 @dataclass(frozen=True)
 class Step:
     """The outcome of one step, on the host. Step 0 is the prefill, whose token the target draws
-    alone, without a tree. At the image's end the loop cuts `tokens` and `kinds`, but neither
+    alone, without a tree. At the image's end `tokens` and `kinds` are cut, but neither
     `accepted_length` nor `path`."""
 
-    index: int  # the loop sets this, `committed` and `seconds`
+    index: int
     # newly committed tokens: those of the accepted nodes after the root, then the bonus token
     tokens: list[int]
     accepted_length: int  # accepted drafts and the bonus token
@@ -46,7 +47,7 @@ class Step:
     # the drafts that a rule tried, in order; set by `with_evidence`
     judged: list[Judged] = field(default_factory=list)
     # of a step that was not captured, for `with_evidence`, which drops it: its tensors use memory
-    kept: tuple[Tree, VerifyOutput] | None = field(default=None, repr=False, compare=False)
+    kept: Kept = field(default=None, repr=False, compare=False)
 
 
 def pack_step(draft: Draft, out: VerifyOutput) -> Tensor:
@@ -64,9 +65,20 @@ def row_length(size: int, deepest: int) -> int:
     return 4 + 3 * deepest + 2 * size
 
 
-def unpack_step(row: list[int], size: int, deepest: int, vocabulary: int) -> Step:
-    """Read the row that `pack_step` made of a tree of `size` nodes, `deepest` deep. Raises
-    FloatingPointError for probabilities that are not finite."""
+def unpack_step(
+    row: list[int],
+    size: int,
+    deepest: int,
+    vocabulary: int,
+    total: int,
+    index: int,
+    before: int,
+    seconds: float = 0.0,
+    kept: Kept = None,
+) -> Step:
+    """Make step `index` of the row that `pack_step` made of a tree of `size` nodes, `deepest` deep.
+    Of `total` tokens `before` were committed before it. Raises FloatingPointError for probabilities
+    that are not finite."""
     depth, ends, at = row[0], [deepest + 1, deepest + 1, deepest, size, size], 1
     parts = []
     for end in ends:
@@ -79,18 +91,23 @@ def unpack_step(row: list[int], size: int, deepest: int, vocabulary: int) -> Ste
     if not 0 <= tokens[depth] < vocabulary:
         raise FloatingPointError(NO_PROBS)
     kinds: list[AcceptKind] = ["relaxed" if flag else "exact" for flag in relaxed[:depth]]
+    kinds.append("target")
     drafts = [node for node, parent in enumerate(parents) if node == 0 or parent != node]
     if len(drafts) < size:  # leave out padding
         number = {node: new for new, node in enumerate(drafts)}
         tree_tokens = [tree_tokens[node] for node in drafts]
         parents = [number[parents[node]] for node in drafts]
         path = [number[node] for node in path]
+    new = min(depth + 1, total - before)
     return Step(
-        0,
-        tokens[: depth + 1],
+        index,
+        tokens[:new],
         depth + 1,
-        kinds=[*kinds, "target"],
-        tree_tokens=tree_tokens,
-        parents=parents,
-        path=path,
+        before + new,
+        seconds,
+        kinds[:new],
+        tree_tokens,
+        parents,
+        path,
+        kept=kept,
     )

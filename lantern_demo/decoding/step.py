@@ -21,10 +21,10 @@ from .checks import check_draft
 from .config import Config
 from .drafting import Proposer, check_shape
 from .interfaces import Drafter, Pass, Target
-from .results import Step, pack_step, row_length, unpack_step
+from .results import Kept, Step, pack_step, row_length, unpack_step
 from .sampling import NO_PROBS, guide, uniform_dtype, uniforms_of, warp
 from .timing import Part
-from .trees import Draft, Tree, VerifyOutput
+from .trees import Draft
 from .verify import Verifier
 
 
@@ -55,7 +55,7 @@ class Steps:
     scratch: Tensor  # [slots], that it may write
     committed: Tensor  # [S] bool, slots that all of its nodes see
     u: Tensor  # [draws], its uniforms: the verifier's, then the proposer's
-    kept: tuple[Tree, VerifyOutput] | None = None  # if it has drafts
+    kept: Kept = None
 
     def __init__(
         self,
@@ -163,7 +163,8 @@ class Steps:
         it commits. None while steps in flight still decide whether another one is needed and
         whether it drafts."""
         missing = self.config.num_tokens - committed
-        if flying and missing <= (self.config.tree.nodes > 1):  # the last token needs no drafts
+        fewest = 1 if self.config.tree.nodes == 1 else 2  # the last token needs no drafts
+        if flying and missing < fewest:
             return None
         drafts = not self.config.no_draft(missing)
         most = self.depth + 1 if drafts else 1
@@ -242,11 +243,13 @@ class Steps:
         self.sizes[self.shape.drafts] = tree.size, tree.depth
         self.kept = (tree, out) if tree.size > 1 else None
 
-    def unpack(self, row: list[int], drafts: bool) -> Step:
-        """Read the row of a step with drafts or without. Raises FloatingPointError for
-        probabilities that are not finite."""
-        size, depth = self.sizes[drafts]
-        step = unpack_step(row, size, depth, self.target.vocab_size)
+    def unpack(
+        self, row: list[int], drafts: bool, index: int, before: int, seconds: float, kept: Kept
+    ) -> Step:
+        """Make step `index` of its row, with drafts or without. `before` tokens were committed
+        before it. Raises FloatingPointError for probabilities that are not finite."""
+        ends = self.target.vocab_size, self.config.num_tokens
+        step = unpack_step(row, *self.sizes[drafts], *ends, index, before, seconds, kept)
         self.pending = step.accepted_length
         return step
 

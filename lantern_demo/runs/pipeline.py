@@ -447,7 +447,6 @@ class Pipeline:
         """Return the configuration of a run."""
         settings = plan.settings
         return Config(
-            plan.method,
             self.info.tokens,
             settings.sampling(),
             plan.rule,

@@ -83,7 +83,6 @@ class Knob:
     sentence: str
     limit: Limit | None = None  # of a number; None for a text
     choices: tuple[str, ...] = ()  # of a text
-    step: float | None = None  # of the page's slider; None for a field
     sets: str = ""  # the field of `rules.Rule` that it sets, if one
     of_tree: bool = False  # allows None, the value of the draft tree
     reads: Callable[[Method], bool] = lambda _: True  # whether a method reads it
@@ -132,7 +131,6 @@ class Knobs:
         "1 samples from the model's own distribution, lower is safer. 0 is greedy: such models "
         "then draw poor, flat pictures, because the likeliest token is mostly the plainest.",
         Limit(0, 2),
-        step=0.05,
     )
     top_k: int = knob(
         0,
@@ -145,7 +143,6 @@ class Knobs:
         "Top-p",
         "Only the likeliest tokens that together reach this probability may be drawn.",
         Limit(0.05, 1),
-        step=0.01,
     )
     cfg_scale: float = knob(
         3.0,
@@ -153,7 +150,6 @@ class Knobs:
         "How much the prompt's effect is exaggerated (classifier-free guidance); 1 leaves it as "
         "the model has it.",
         Limit(1, 20),
-        step=0.1,
     )
     noise: Literal["shared", "independent"] = knob(
         "shared",
@@ -178,7 +174,6 @@ class Knobs:
         "The most probability that neighbours may lend: higher accepts more and strays further "
         "from the model.",
         Limit(0, 1),
-        step=0.01,
         sets="bound",
         reads=_accepts_by(Lantern),
         short="delta",
@@ -199,7 +194,6 @@ class Knobs:
         "Neighbours may lend up to lambda - 1 times the guess's own probability; 1 relaxes "
         "nothing.",
         Limit(1, 40),
-        step=0.1,
         sets="bound",
         reads=_accepts_by(LanternPlusPlus),
         short="lambda",

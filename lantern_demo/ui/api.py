@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import monotonic, perf_counter
 from typing import Any, TypedDict, final, get_args
 
@@ -26,10 +25,10 @@ from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import KNOBS, MOST_REPEATS, ON_THE_FORM, repeats_of
 from lantern_demo.settings.settings import Settings, by_name
 from lantern_demo.ui import texts
-from lantern_demo.ui.files import saved, write_picture
+from lantern_demo.ui.events import ON_DEVICE
+from lantern_demo.ui.files import saved, scratch, write_picture
 from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.gradio_patches import unread
-from lantern_demo.ui.limits import ON_DEVICE
 from lantern_demo.ui.service import Service, on_space
 
 UNHEARD_SECONDS = 30.0  # that a run goes on without anybody who listens
@@ -271,7 +270,7 @@ def answers(
             seconds.append(_seconds(found))
             if not seconds[0]:  # no method works, nor would it again
                 break
-        with TemporaryDirectory(prefix="lantern-demo-") as folder:
+        with scratch() as folder:
             pictures, record = _whole(first, Path(folder))
             if races > 1:
                 record["repeats"] = summary_of(seconds)

@@ -15,10 +15,9 @@ from lantern_demo.prompt_words import PLACE, THING, TIME, Phrasebook, named_word
 from lantern_demo.scenes import LANTERN, LANTERNS, THINGS, worded
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import script
-from lantern_demo.ui.limits import AT_ONCE, QUIET
+from lantern_demo.ui.events import AT_ONCE, QUIET
 from lantern_demo.ui.recorded import recorded_runs
 
-PRESS_DRAW = "() => document.getElementById('draw').click()"
 PICTURES = (LANTERN, *THINGS)  # the order of the pictures in things.webp
 
 
@@ -48,7 +47,7 @@ def add_chips(info: ModelInfo, prompt: gr.Textbox, surprise: gr.Button) -> None:
     )
     prompt.change(None, [prompt], [chips], js="(text) => text", **QUIET)
     drawn = surprise.click(partial(surprised, book), None, [prompt], **AT_ONCE)
-    drawn.then(None, js=PRESS_DRAW, **QUIET)
+    drawn.then(None, js="() => pressDraw(true)", **QUIET)
 
 
 def pictured(info: ModelInfo) -> bool:

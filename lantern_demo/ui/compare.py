@@ -1,12 +1,11 @@
-"""Event handlers of Draw, Stop and Repeat."""
+"""Event handlers of Draw and Repeat."""
 
 from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from math import isqrt
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +19,18 @@ from lantern_demo.runs.record import Entry
 from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
+from lantern_demo.ui.actions import outcomes, results_of, shielded, with_results
 from lantern_demo.ui.ask import left_out
-from lantern_demo.ui.components import (
-    NO_TABLE,
-    Updates,
-    Widgets,
-    outcomes,
-    pack,
-    results_of,
-    scratch,
-    shielded,
-    status_html,
-    with_results,
-)
-from lantern_demo.ui.files import saved, write_picture
+from lantern_demo.ui.components import NO_TABLE, Updates, Widgets, pack, status_html
+from lantern_demo.ui.files import saved, scratch, write_picture
 from lantern_demo.ui.form import Form
-from lantern_demo.ui.frames import Frame, Token
+from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query_of
 from lantern_demo.ui.numbers import numbers_html
 from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
 from lantern_demo.ui.run_state import Lane, Shown
-from lantern_demo.ui.run_view import lane_view, picture_address
+from lantern_demo.ui.run_view import live_view, picture_address
 from lantern_demo.ui.service import PROMPT, Item, Refused, Service
 
 # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
@@ -72,7 +61,7 @@ def draw(
     shown = Shown(lanes, request=request, preset=Settings(**service.info.preset))
     yield {
         told: status_html(texts.starting(request.seed, anew), "busy"),
-        w.stage: _stage(shown, link=query_of(request, shown.preset)),
+        w.stage: pack(live_view(shown, link=query_of(request, shown.preset))),
         w.shown: shown,
     }
     try:
@@ -99,38 +88,6 @@ def seeded(request: Request, result: Shown) -> tuple[Request, bool]:
     return request.with_seed(secrets.randbelow(NEW_SEEDS)), True
 
 
-def begin(
-    service: Service,
-    queued: Callable[[], int],
-    w: Widgets,
-    told: gr.HTML,
-    waits: bool,
-    shown: Shown,
-) -> Updates:
-    """Show in `told` that the run waits for the device, or that the visitor has one that waits.
-
-    `queued` returns how many runs wait. During a run, when Enter starts nothing, its status stays.
-    """
-    if shown.running:
-        return w.busy(True)
-    ahead = queued() + service.busy
-    sentence = texts.WAITS_ALREADY if waits else texts.waits(ahead, service.last_seconds)
-    return {told: status_html(sentence, "busy"), w.waits: True, **w.busy(True)}
-
-
-def failed(
-    w: Widgets,
-    told: gr.HTML,
-    end: Callable[[Shown, list[Recorded]], Updates],
-    waits: bool,
-    shown: Shown,
-    visited: list[Recorded],
-) -> Updates:
-    """Settle a run that failed, and report in `told` one that the full queue refused."""
-    words = {told: status_html(texts.NOT_STARTED, "refused")} if waits else {}
-    return {**end(shown, visited), **words, w.waits: False}
-
-
 def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) -> Updates:
     """Settle a run, however it ended: mark unfinished lanes, show the results, and allow the next.
 
@@ -146,11 +103,11 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
         shown.stop()
         updates[w.status] = status_html(texts.STOPPED)
     shown.settled = True
-    updates[w.stage] = _stage(shown)
     if shown.request is not None:
         updates[w.seed] = shown.request.seed
     if shown.record is None:  # the results are not left to look like this run's
-        updates |= {w.table: NO_TABLE, **with_results(w, Shown())}
+        updates |= {w.stage: pack(live_view(shown)), w.table: NO_TABLE}
+        updates |= with_results(w, Shown())
     else:
         updates |= results_of(w, service, shown, "live", True)
         # in place: after a reload the page has this list again
@@ -199,55 +156,11 @@ class LiveRun:
                 shown.files[event.method] = f"gradio_api/file={file}"
         first = self.starts[0]
         fresh = {method: tokens[first.get(method, 0) :] for method, tokens in shown.told.items()}
-        updates: Updates = {w.stage: _stage(shown, pictures, fresh)}
+        updates: Updates = {w.stage: pack(live_view(shown, pictures, fresh))}
         if not quiet:
             done = sum(not lane.running for lane in lanes.values())
             updates[w.status] = status_html(texts.through(done, len(lanes)), "busy")
         return updates
-
-
-def _stage(
-    shown: Shown,
-    pictures: dict[str, str] | None = None,
-    fresh: dict[str, list[Token]] | None = None,
-    link: str | None = None,
-) -> str:
-    """Return the stage's value during a run.
-
-    `pictures` are addresses of new pictures. `fresh` are the tokens to paint now: by default all
-    that are drawn so far. `link` becomes the page's address, so that a reload finds the request.
-    """
-    lanes = [lane_view(lane, shown.record, shown.preset) for lane in shown.lanes.values()]
-    phases = {lane.phase for lane in shown.lanes.values()}
-    if "stopped" in phases:
-        told = texts.STOPPED_RACE
-    elif "asked" in phases:
-        told = texts.NOT_DRAWN_YET
-    else:
-        told = texts.NO_METHOD_FINISHED if phases == {"failed"} else texts.RACING
-    grid = isqrt(next(iter(shown.lanes.values())).total)
-    return pack(
-        {
-            "run": shown.run,
-            "live": told,
-            "racing": told == texts.RACING,
-            "grid": grid,
-            "model": shown.request.model if shown.request else "",
-            "lanes": lanes,
-            "pictures": pictures or {},
-            "fresh": shown.told if fresh is None else fresh,
-            "link": link,
-            "own": link is not None,
-        }
-    )
-
-
-def not_drawn(methods: Iterable[str], tokens: int) -> str:
-    """Return the stage's value before any method has drawn.
-
-    `tokens` is the number in a picture.
-    """
-    return _stage(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 
 def _closing_words(shown: Shown, info: ModelInfo, prompt: str) -> str:

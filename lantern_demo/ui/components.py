@@ -1,55 +1,29 @@
-"""The page's own components, those that a run changes, and updates that actions share."""
+"""The page's own components, and those that a run changes."""
 
 from __future__ import annotations
 
 import json
-import logging
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import wraps
 from html import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import gradio as gr
 
-from lantern_demo.faults import NotAllowed
-from lantern_demo.runs.race import Request
-from lantern_demo.runs.result import MethodFailed, Result
-from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.files import saved, write_record, write_sheet
-from lantern_demo.ui.frames import Frame
-from lantern_demo.ui.gradio_patches import keep_file
-from lantern_demo.ui.link import query
-from lantern_demo.ui.numbers import numbers_html
 from lantern_demo.ui.run_state import Shown
-from lantern_demo.ui.run_view import (
-    lane_view,
-    picture_of,
-    preset_of,
-    results_view,
-)
-from lantern_demo.ui.service import Refused, Service
 
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
-SHARED = ("dom", "grid")
+SHARED = ("dom", "grid", "page")
 STAGE = ("mosaic", "clock", "lanes", "stage")
 PANEL = ("steps", "pieces", "panel")  # loaded when the panel is first seen
 FIRST_STYLES = Path(__file__).with_name("first.css")
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 NO_TABLE = f'<p class="note">{escape(texts.NO_NUMBERS)}</p>'
-
-# Buttons in a gr.HTML: a click selects one.
-CHOSEN = """element.addEventListener("click", ({ target }) => {
-  const button = target.closest("button");
-  if (button) trigger("select", { index: Number(button.dataset.index), value: button.title });
-});"""
 
 
 def script(name: str) -> str:
@@ -63,7 +37,7 @@ def sent(path: Path) -> str:
 
 
 def shared_scripts() -> str:
-    """Return the words and the scripts that run before those of the stage and of a look."""
+    """Return the words, and the scripts that run before all others."""
     words = pack(texts.WEB).replace("<", "\\u003c")
     return "\n".join([f"const WORDS = {words};", *(script(name) for name in SHARED)])
 
@@ -169,87 +143,3 @@ def status_html(
     out = " ".join(f"<s>{escape(word)}</s>" for word in struck)
     left = f"{escape(texts.LEFT_OUT)} {out}. " if out else ""
     return f'<div class="status {kind}" role="{role}"><p>{left}{escape(text)}</p></div>'
-
-
-def results_of(w: Widgets, service: Service, shown: Shown, source: str, own: bool) -> Updates:
-    """Show a finished run: the stage, with lanes that did not finish, the table, files and link.
-
-    `source` is one of `texts.SOURCES`. `own`: the page's address becomes the link.
-    """
-    record = shown.record
-    assert record is not None
-    model, info = record["model"]["id"], service.info
-    preset = Settings(**info.preset) if model == info.id else preset_of(model)
-    view = results_view(record, shown.pictures, source, shown.run, preset)
-    view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.phase != "done"]
-    view["files"] = shown.files
-    view |= {"link": query(record, preset), "own": own}
-    return {w.stage: pack(view), w.table: numbers_html(record), **with_results(w, shown)}
-
-
-def with_results(w: Widgets, shown: Shown) -> Updates:
-    """Let the other handlers have a run, and its files be asked for; without results none can."""
-    there = gr.update(interactive=shown.record is not None)
-    return {w.result: shown, w.record: there, w.sheet: there}
-
-
-def record_file(folder: Path, shown: Shown) -> str:
-    assert shown.record is not None
-    return write_record(folder, shown.record)
-
-
-def sheet_file(folder: Path, shown: Shown) -> str:
-    assert shown.record is not None
-    images = {method: picture_of(address) for method, address in shown.pictures.items()}
-    return write_sheet(folder, shown.record, images)
-
-
-def hand_out(w: Widgets, write: Callable[[Path, Shown], str], shown: Shown) -> Updates:
-    """Write a file of the results, and give it to the hidden button, which the page then presses.
-
-    Nothing is written before somebody asks: it would take time from the timed runs of others.
-    """
-    if shown.record is None:
-        return {w.file: None}
-    with scratch() as folder:
-        # Gradio's copy is made here, since the folder is gone before Gradio would make it itself.
-        file = saved(lambda: keep_file(w.file, write(Path(folder), shown)))
-    return {w.file: file, **({} if file else {w.status: status_html(texts.NO_ROOM, "error")})}
-
-
-def scratch() -> TemporaryDirectory[str]:
-    return TemporaryDirectory(prefix="lantern-demo-")
-
-
-def shielded(run: Callable[..., Iterator[Updates]]) -> Callable[..., Iterator[Updates]]:
-    """Make a handler that reports a refusal of `run`, or any fault, as a sentence in `told`."""
-
-    @wraps(run)
-    def handler(service: Service, w: Widgets, told: gr.HTML, *given: Any) -> Iterator[Updates]:
-        yield {w.waits: False}
-        try:
-            if service.state == "loading":
-                yield {told: status_html(texts.LOADING, "busy")}
-            yield from run(service, w, told, *given)
-        except (NotAllowed, Refused) as error:
-            yield {told: status_html(texts.to_visitor(error), "refused")}
-        except gr.Error:  # the Space's own refusals, such as a spent quota
-            raise
-        except Exception as error:
-            logging.getLogger(__name__).exception("a run of the page failed")
-            yield {told: status_html(texts.internal_error(error), "error")}
-
-    return handler
-
-
-def outcomes(
-    service: Service, told: gr.HTML, request: Request
-) -> Generator[Updates, None, dict[str, Result | MethodFailed]]:
-    """Run a request without showing its progress. Return the outcome of each method."""
-    found = {}
-    with closing(service.frames(request)) as events:
-        for event in events:
-            if not isinstance(event, Frame):
-                found[event.method] = event
-            yield {told: gr.skip()}  # a run can be stopped only between two answers
-    return found

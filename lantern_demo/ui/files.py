@@ -11,6 +11,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import wrap
 
 from PIL import Image, ImageDraw, ImageFont
@@ -27,6 +28,10 @@ ROOM = 32 * 2**20  # bytes that must stay free: Gradio keeps a copy of each show
 TILE, GAP, MARGIN = 256, 20, 36  # pixels of the sheet
 INK, SOFT, PAPER = "#f1f5f9", "#a3b1c6", "#141a2b"
 LINES = 3  # of a long prompt
+
+
+def scratch() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="lantern-demo-")
 
 
 def write(path: Path, data: bytes) -> str:

@@ -21,14 +21,15 @@ from lantern_demo.settings.knobs import (
 )
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import CHOSEN, Updates, answer, script, status_html
-from lantern_demo.ui.limits import AT_ONCE
+from lantern_demo.ui.components import Updates, answer, script, status_html
+from lantern_demo.ui.events import AT_ONCE
 from lantern_demo.ui.numbers import numbers_html
 from lantern_demo.ui.recorded import recorded_runs, strip_of
 from lantern_demo.ui.service import Service
 
 # The settings that have fields, two in a row. Links and the API set the others, too.
 FIELDS = ("lantern_k", "lantern_delta", "lanternpp_k", "lanternpp_lambda", "tree", "noise")
+STEPS = {"lantern_delta": 0.01, "lanternpp_lambda": 0.1}  # of those with a slider
 OTHERS = tuple(name for name in ON_THE_FORM if name not in FIELDS)
 
 
@@ -99,9 +100,10 @@ def add_settings(service: Service, prompt: gr.Textbox) -> Form:
     with gr.Row():
         seed = gr.Number(DEFAULT_SEED, label=texts.SEED_LABEL, info=texts.SEED_INFO, elem_id="seed")
     knobs: dict[str, Any] = {}
-    for pair in zip(FIELDS[::2], FIELDS[1::2], strict=True):
+    for first in range(0, len(FIELDS), 2):
         with gr.Row():
-            knobs |= {name: _knob(name, getattr(defaults, name)) for name in pair}
+            row = FIELDS[first : first + 2]
+            knobs |= {name: _knob(name, getattr(defaults, name)) for name in row}
     others = gr.State({name: getattr(defaults, name) for name in OTHERS})
     note = gr.HTML(_note(defaults, defaults), elem_id="others", render=False)
     form = Form(prompt, methods, knobs, others, note, seed)
@@ -145,8 +147,8 @@ def _knob(name: str, value: Any) -> Any:
     common = {"value": value, "label": knob.label, "info": knob.sentence, "elem_id": f"knob-{name}"}
     if knob.limit is None:
         return gr.Dropdown(list(knob.choices), allow_custom_value=name == "tree", **common)
-    if knob.step is not None:
-        return gr.Slider(knob.limit.low, knob.limit.high, step=knob.step, **common)
+    if name in STEPS:
+        return gr.Slider(knob.limit.low, knob.limit.high, step=STEPS[name], **common)
     # for a value out of range Gradio would show a message that fades, and a precision would round
     return gr.Number(**common)
 
@@ -169,7 +171,9 @@ def add_strip() -> tuple[gr.HTML, gr.Button, gr.DownloadButton]:
     """Add the strip of runs, the button of the picture of all lanes, and one that hands it out."""
     with gr.Row(elem_id="strip"):
         # Gradio's gallery would bring a player of films, of 150 KB, to every visit.
-        runs = gr.HTML(strip_of(recorded_runs()), js_on_load=CHOSEN, elem_id="runs")
+        runs = gr.HTML(
+            strip_of(recorded_runs()), js_on_load="selectable(element, trigger)", elem_id="runs"
+        )
         sheet = gr.Button(
             texts.SHEET, elem_id="sheet", interactive=False, size="md", min_width=180, scale=0
         )

@@ -1,8 +1,6 @@
-"""Options of events, and limits: how many wait, how large one is, how many visitors are kept."""
+"""Limits: how many requests wait, how large one is, how many visitors are kept."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from fastapi import HTTPException
 from fastapi.responses import JSONResponse
@@ -16,13 +14,6 @@ LARGEST_BODY = 8 * 2**20  # bytes of a request body; a larger one is not read
 # Visitors whose state is kept, a few MB each. The one that was away longest is dropped first, and
 # *Repeat* then finds no run.
 SESSIONS = 100
-# events of the page alone
-QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-# events that are answered even when the queue is full
-AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}
-# Events with this concurrency id stand in one queue before the device: page, API and MCP together.
-# Gradio begins them in order, and tells each its place. `Pipeline.turn` keeps them apart.
-ON_DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
 
 
 class SmallRequests:

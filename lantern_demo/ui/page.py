@@ -19,9 +19,10 @@ from lantern_demo.disk_cache import root
 from lantern_demo.models.bundled import parameters_of
 from lantern_demo.prompt_words import phrasebook
 from lantern_demo.ui import log, texts
+from lantern_demo.ui.actions import Action, hand_out, record_file, sheet_file
 from lantern_demo.ui.api import add_endpoints
 from lantern_demo.ui.ask import add_chips, add_prompt
-from lantern_demo.ui.compare import begin, draw, failed, repeat, settle
+from lantern_demo.ui.compare import draw, repeat, settle
 from lantern_demo.ui.components import (
     FIRST_STYLES,
     STYLES,
@@ -30,13 +31,11 @@ from lantern_demo.ui.components import (
     add_panel,
     add_stage,
     answer,
-    hand_out,
-    record_file,
     sent,
     shared_scripts,
-    sheet_file,
     status_html,
 )
+from lantern_demo.ui.events import AT_ONCE, ON_DEVICE, QUIET
 from lantern_demo.ui.form import Form, Numbers, add_numbers, add_settings, add_strip, choose
 from lantern_demo.ui.gradio_patches import (
     calm_queue,
@@ -46,7 +45,7 @@ from lantern_demo.ui.gradio_patches import (
     wait_for_first_page,
     waiting,
 )
-from lantern_demo.ui.limits import AT_ONCE, ON_DEVICE, QUIET, SESSIONS, WAITING, SmallRequests
+from lantern_demo.ui.limits import SESSIONS, WAITING, SmallRequests
 from lantern_demo.ui.look_alikes import looker
 from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
 from lantern_demo.ui.restore import Visits, first_view, from_link, show_first, show_run
@@ -58,27 +57,6 @@ from lantern_demo.version import __version__
 
 CACHE_SECONDS = 3600  # how long pictures are kept
 LOADED_SECONDS = 0.25  # between two looks whether the model is loaded
-
-# A press of Back draws the run before.
-ARRIVED = """() => {
-  addEventListener("popstate", () => location.replace(location.href));
-  addEventListener("focusin", ({ target }) => (window.lanternHeld = target.id));
-}"""
-# Draw and Stop stand in one place: who pressed one has the other there.
-KEEP_FOCUS = """() => setTimeout(() => {
-  if (!["draw", "stop", "surprise"].includes(window.lanternHeld)) return;
-  document.querySelector("#draw:enabled, #stop:enabled")?.focus({ preventScroll: true });
-}, 50)"""
-# How the visitor came, and the name of the tab: a browser may forbid the store that keeps it.
-CAME_BY = """() => {
-  let name = "";
-  try {
-    name = sessionStorage.lanternTab ??= crypto.getRandomValues(new Uint32Array(4)).join("-");
-  } catch {}
-  return [`${performance.getEntriesByType("navigation")[0]?.type ?? ""} ${name}`];
-}"""
-GO = "(go) => { if (go) document.getElementById('draw').click(); }"
-TAKE_FILE = "() => setTimeout(() => document.getElementById('file').click(), 50)"
 
 
 def build(
@@ -128,22 +106,21 @@ def build(
                 numbers = add_numbers()
             with gr.Tab(texts.SETTINGS, elem_id="settings"):
                 form = add_settings(service, prompt)
-        go = gr.Textbox(visible=False)
         w = Widgets(
-            status,
-            form.seed,
-            draw_button,
-            stop_button,
-            surprise,
-            numbers.repeat,
-            numbers.twin,
-            stage,
-            numbers.table,
-            numbers.record,
-            sheet,
-            file,
-            runs,
-            go,
+            status=status,
+            seed=form.seed,
+            draw=draw_button,
+            stop=stop_button,
+            surprise=surprise,
+            repeat=numbers.repeat,
+            twin=numbers.twin,
+            stage=stage,
+            table=numbers.table,
+            record=numbers.record,
+            sheet=sheet,
+            file=file,
+            runs=runs,
+            go=gr.Textbox(visible=False),
         )
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
         _wire_runs(service, queued, w, form, numbers)
@@ -151,7 +128,7 @@ def build(
             taken = asked.click(
                 partial(hand_out, w, write), w.result, [w.file, w.status], **AT_ONCE
             )
-            taken.then(None, js=TAKE_FILE, **QUIET)
+            taken.then(None, js="takeFile", **QUIET)
         _wire_arrival(page, service, w, form, arriving)
         add_endpoints(page, service)
     # Without `api_open=False` a client could bypass the queue.
@@ -256,53 +233,38 @@ def _wire_runs(
     service: Service, queued: Callable[[], int], w: Widgets, form: Form, numbers: Numbers
 ) -> None:
     """Wire Draw, Repeat, the twin and Stop."""
-    started = []
-
-    def wire(
-        triggers: list[Any],
-        run: Any,
-        inputs: Any,
-        outputs: list[Any],
-        end: Any,
-        told: gr.HTML,
-    ) -> None:
-        """Wire one run, whose words go to `told`. `outputs` are the components that it changes."""
-        pressed = gr.on(
-            triggers,
-            partial(begin, service, queued, w, told),
-            [w.waits, w.shown],
-            [told, w.waits, *w.buttons()],
-            **AT_ONCE,
-        )
-        running = pressed.then(
-            run,
-            inputs,
-            {told, w.waits, *outputs},
-            trigger_mode="once",
-            # Gradio's page counts time, for every answer, on what shows an event's progress.
-            show_progress_on=w.draw,
-            **QUIET,
-            **ON_DEVICE,
-        )
-        pressed.then(None, js=KEEP_FOCUS, **QUIET)
-        changed, about = {told, *w.all()}, [w.shown, w.visited]
-        # `then` also follows Stop, but not a refusal by the full queue.
-        ended = running.then(end, about, changed, **AT_ONCE)
-        ended.then(None, js=KEEP_FOCUS, **QUIET)
-        running.failure(partial(failed, w, told, end), [w.waits, *about], changed, **AT_ONCE)
-        started.append(running)
 
     def idle(shown: Shown, visited: list[Recorded]) -> Updates:
         return w.busy(False)
 
-    triggers = [w.draw.click, form.prompt.submit]
-    drawing, end = partial(draw, service, w, w.status, form), partial(settle, service, w)
-    wire(triggers, drawing, {*form.all(), w.result}, w.of_a_frame(), end, w.status)
     repeat_told, twin_told, slider = numbers.repeat_told, numbers.twin_told, numbers.slider
-    repeating = partial(repeat, service, w, repeat_told)
-    wire([w.repeat.click], repeating, [w.result], [w.table], idle, repeat_told)
-    comparing = partial(compare_twins, service, w, twin_told, slider)
-    wire([w.twin.click], comparing, [numbers.twin_of, w.result], [slider], idle, twin_told)
+    actions = [
+        Action(
+            [w.draw.click, form.prompt.submit],
+            partial(draw, service, w, w.status, form),
+            inputs={*form.all(), w.result},
+            outputs=w.of_a_frame(),
+            told=w.status,
+            end=partial(settle, service, w),
+        ),
+        Action(
+            [w.repeat.click],
+            partial(repeat, service, w, repeat_told),
+            inputs=[w.result],
+            outputs=[w.table],
+            told=repeat_told,
+            end=idle,
+        ),
+        Action(
+            [w.twin.click],
+            partial(compare_twins, service, w, twin_told, slider),
+            inputs=[numbers.twin_of, w.result],
+            outputs=[slider],
+            told=twin_told,
+            end=idle,
+        ),
+    ]
+    started = [action.wire(service, w, queued) for action in actions]
     # Words about a run vanish when another one begins.
     gone = {repeat_told: "", twin_told: "", slider: gr.update(visible=False)}
     w.draw.click(lambda: gone, None, list(gone), **AT_ONCE)
@@ -346,7 +308,6 @@ def _wire_arrival(
             yield status_html(str(error), "error")
 
     w.runs.select(picked, [w.shown, w.visited], outputs, **AT_ONCE)
-    answered = page.load(first, [w.go], outputs, js=CAME_BY, **AT_ONCE)
-    answered.then(None, [w.go], None, js=GO, **QUIET)
-    page.load(None, js=ARRIVED, **QUIET)
+    answered = page.load(first, [w.go], outputs, js="cameBy", **AT_ONCE)
+    answered.then(None, [w.go], None, js="pressDraw", **QUIET)
     page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

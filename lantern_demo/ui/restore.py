@@ -10,23 +10,21 @@ from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.record import drawn_with
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
-from lantern_demo.ui.compare import not_drawn
+from lantern_demo.ui.actions import results_of, with_results
 from lantern_demo.ui.components import (
     NO_TABLE,
     PANEL,
     Updates,
     Widgets,
     pack,
-    results_of,
     script,
     status_html,
-    with_results,
 )
 from lantern_demo.ui.form import Form, choose, chosen_methods
 from lantern_demo.ui.limits import SESSIONS
 from lantern_demo.ui.recorded import Recorded, recorded_runs
-from lantern_demo.ui.run_state import Shown
-from lantern_demo.ui.run_view import picture_address, picture_of, results_view
+from lantern_demo.ui.run_state import Lane, Shown
+from lantern_demo.ui.run_view import live_view, picture_address, picture_of, results_view
 from lantern_demo.ui.service import Service
 
 LONGEST_NAME = 64  # characters of a tab's name
@@ -120,12 +118,13 @@ def from_link(
     known = visited if again else []
     if not wrong and (index := _known(asked, known, again)) is not None:
         return show_run(service, w, form, Shown(), known, index)
-    whole = not wrong and asked.prompt is not None
+    chosen = chosen_methods(service, asked.methods)  # none: the model lacks what they need
+    whole = not wrong and asked.prompt is not None and chosen != []
     go = whole and came_by != RELOAD
     words = status_html(texts.READY_LINK if go or not whole else texts.RELOADED)
-    lanes = not_drawn(chosen_methods(service, asked.methods), info.tokens)
+    lanes = Shown({method: Lane(method, "asked", info.tokens) for method in chosen})
     return {
-        **({w.stage: lanes, w.table: NO_TABLE} if whole else show_first(w)),
+        **({w.stage: pack(live_view(lanes)), w.table: NO_TABLE} if whole else show_first(w)),
         **choose(service, form, asked.prompt, asked.methods, asked.settings),
         **({form.seed: asked.settings.seed} if asked.seeded else {}),
         w.status: status_html(wrong, "refused") if wrong else words,

@@ -19,10 +19,9 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 import lantern_demo
-from lantern_demo.ui.components import scratch, sheet_file
-from lantern_demo.ui.files import PAPER
+from lantern_demo.ui.files import PAPER, scratch, write_sheet
 from lantern_demo.ui.recorded import THINGS, recorded_runs
-from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.run_view import picture_of
 from lantern_demo.ui.service import Service
 
 FRESH = {"Cache-Control": "no-store"}
@@ -35,8 +34,9 @@ FOR_AN_HOUR = {"Cache-Control": "max-age=3600"}
 def preview_picture() -> bytes:
     """Return the race of the first example as PNG, in the shape of a preview."""
     run, buffer = recorded_runs()[0], io.BytesIO()
+    pictures = {name: picture_of(address) for name, address in run.pictures.items()}
     with scratch() as folder:
-        sheet = Image.open(sheet_file(Path(folder), Shown({}, run.record, run.pictures)))
+        sheet = Image.open(write_sheet(Path(folder), run.record, pictures))
         ImageOps.pad(sheet, PREVIEW_SIZE, color=PAPER).save(buffer, "PNG")
     return buffer.getvalue()
 

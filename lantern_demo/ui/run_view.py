@@ -20,7 +20,8 @@ from lantern_demo.settings.knobs import KNOBS, short_name
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
-from lantern_demo.ui.run_state import Lane
+from lantern_demo.ui.frames import Token
+from lantern_demo.ui.run_state import Lane, Shown
 
 # In the order of the methods: Okabe and Ito's colours, which colour-blind people can distinguish,
 # and a violet. Further methods begin again at the front.
@@ -99,6 +100,39 @@ def webp_address(image: Image.Image, quality: int = 90) -> str:
 def picture_of(address: str) -> Image.Image:
     """Return the picture of a data address that `picture_address` made."""
     return Image.open(io.BytesIO(base64.b64decode(address.split(",", 1)[1]))).convert("RGB")
+
+
+def live_view(
+    shown: Shown,
+    pictures: dict[str, str] | None = None,
+    fresh: dict[str, list[Token]] | None = None,
+    link: str | None = None,
+) -> dict[str, Any]:
+    """Return the stage's value before and during a run.
+
+    `pictures` are addresses of new pictures. `fresh` are the tokens to paint now: by default all
+    that are drawn so far. `link` becomes the page's address, so that a reload finds the request.
+    """
+    lanes = [lane_view(lane, shown.record, shown.preset) for lane in shown.lanes.values()]
+    phases = {lane.phase for lane in shown.lanes.values()}
+    if "stopped" in phases:
+        told = texts.STOPPED_RACE
+    elif "asked" in phases:
+        told = texts.NOT_DRAWN_YET
+    else:
+        told = texts.NO_METHOD_FINISHED if phases == {"failed"} else texts.RACING
+    return {
+        "run": shown.run,
+        "live": told,
+        "racing": told == texts.RACING,
+        "grid": isqrt(next(iter(shown.lanes.values())).total),
+        "model": shown.request.model if shown.request else "",
+        "lanes": lanes,
+        "pictures": pictures or {},
+        "fresh": shown.told if fresh is None else fresh,
+        "link": link,
+        "own": link is not None,
+    }
 
 
 def results_view(

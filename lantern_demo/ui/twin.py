@@ -13,7 +13,8 @@ from lantern_demo.runs.record import twin_settings
 from lantern_demo.runs.result import MethodFailed
 from lantern_demo.settings.knobs import bound_of
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Updates, Widgets, outcomes, shielded, status_html
+from lantern_demo.ui.actions import outcomes, shielded
+from lantern_demo.ui.components import Updates, Widgets, status_html
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import picture_of
 from lantern_demo.ui.service import Refused, Service

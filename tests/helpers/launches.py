@@ -140,7 +140,6 @@ def step_of(
     rows = 1 if knobs.cfg_scale == 1 else 2
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
     config = Config(
-        chosen,
         info.tokens,
         knobs.sampling(),
         plan.rule,

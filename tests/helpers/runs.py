@@ -47,7 +47,7 @@ def small(method: str, **changes: Any) -> dict[str, Any]:
     settings changed.
     """
     plan = planned(METHODS[method], SMALL.with_changes(**changes))
-    return {"method": plan.method, "tree": plan.drafts, "rule": plan.rule}
+    return {"tree": plan.drafts, "rule": plan.rule}
 
 
 # Settings beside those of SMALL, of which every kind of drafts takes its own: a chain, a tree of
@@ -199,4 +199,5 @@ def walked(
     out = RejectionVerifier(config, scores.shape[1]).verify(
         draft, scores, torch.zeros(1).long(), uniforms.flatten()
     )
-    return unpack_step(pack_step(draft, out).tolist(), tree.size, tree.depth, logits.shape[1])
+    row, most = pack_step(draft, out).tolist(), tree.depth + 1
+    return unpack_step(row, tree.size, tree.depth, logits.shape[1], most, 1, 0)

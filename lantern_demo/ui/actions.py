@@ -1,0 +1,182 @@
+"""What the runs of the page have in common: how each begins, fails and ends, and its results."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from lantern_demo.faults import NotAllowed
+from lantern_demo.runs.race import Request
+from lantern_demo.runs.result import MethodFailed, Result
+from lantern_demo.settings.settings import Settings
+from lantern_demo.ui import texts
+from lantern_demo.ui.components import Updates, Widgets, pack, status_html
+from lantern_demo.ui.events import AT_ONCE, ON_DEVICE, QUIET
+from lantern_demo.ui.files import saved, scratch, write_record, write_sheet
+from lantern_demo.ui.frames import Frame
+from lantern_demo.ui.gradio_patches import keep_file
+from lantern_demo.ui.link import query
+from lantern_demo.ui.numbers import numbers_html
+from lantern_demo.ui.recorded import Recorded
+from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.run_view import lane_view, picture_of, preset_of, results_view
+from lantern_demo.ui.service import Refused, Service
+
+End = Callable[[Shown, list[Recorded]], Updates]  # what the end of a run changes
+
+
+@dataclass(frozen=True)
+class Action:
+    """A run that a visitor may ask for."""
+
+    triggers: list[Any]
+    run: Callable[..., Iterator[Updates]]
+    inputs: Any
+    outputs: list[Any]  # components that it changes
+    told: gr.HTML  # where its words go
+    end: End
+
+    def wire(self, service: Service, w: Widgets, queued: Callable[[], int]) -> Any:
+        """Wire the run, and return its event, which Stop cancels. `queued`: as for `begin`."""
+        told, end = self.told, self.end
+        pressed = gr.on(
+            self.triggers,
+            partial(begin, service, queued, w, told),
+            [w.waits, w.shown],
+            [told, w.waits, *w.buttons()],
+            **AT_ONCE,
+        )
+        running = pressed.then(
+            self.run,
+            self.inputs,
+            {told, w.waits, *self.outputs},
+            trigger_mode="once",
+            # Gradio's page counts time, for every answer, on what shows an event's progress.
+            show_progress_on=w.draw,
+            **QUIET,
+            **ON_DEVICE,
+        )
+        pressed.then(None, js="keepFocus", **QUIET)
+        changed, about = {told, *w.all()}, [w.shown, w.visited]
+        # `then` also follows Stop, but not a refusal by the full queue.
+        ended = running.then(end, about, changed, **AT_ONCE)
+        ended.then(None, js="keepFocus", **QUIET)
+        running.failure(partial(failed, w, told, end), [w.waits, *about], changed, **AT_ONCE)
+        return running
+
+
+def begin(
+    service: Service,
+    queued: Callable[[], int],
+    w: Widgets,
+    told: gr.HTML,
+    waits: bool,
+    shown: Shown,
+) -> Updates:
+    """Show in `told` that the run waits for the device, or that the visitor has one that waits.
+
+    `queued` returns how many runs wait. During a run, when Enter starts nothing, its status stays.
+    """
+    if shown.running:
+        return w.busy(True)
+    ahead = queued() + service.busy
+    sentence = texts.WAITS_ALREADY if waits else texts.waits(ahead, service.last_seconds)
+    return {told: status_html(sentence, "busy"), w.waits: True, **w.busy(True)}
+
+
+def failed(
+    w: Widgets, told: gr.HTML, end: End, waits: bool, shown: Shown, visited: list[Recorded]
+) -> Updates:
+    """Settle a run that failed, and report in `told` one that the full queue refused."""
+    words = {told: status_html(texts.NOT_STARTED, "refused")} if waits else {}
+    return {**end(shown, visited), **words, w.waits: False}
+
+
+def shielded(run: Callable[..., Iterator[Updates]]) -> Callable[..., Iterator[Updates]]:
+    """Make a handler that reports a refusal of `run`, or any fault, as a sentence in `told`."""
+
+    @wraps(run)
+    def handler(service: Service, w: Widgets, told: gr.HTML, *given: Any) -> Iterator[Updates]:
+        yield {w.waits: False}
+        try:
+            if service.state == "loading":
+                yield {told: status_html(texts.LOADING, "busy")}
+            yield from run(service, w, told, *given)
+        except (NotAllowed, Refused) as error:
+            yield {told: status_html(texts.to_visitor(error), "refused")}
+        except gr.Error:  # the Space's own refusals, such as a spent quota
+            raise
+        except Exception as error:
+            logging.getLogger(__name__).exception("a run of the page failed")
+            yield {told: status_html(texts.internal_error(error), "error")}
+
+    return handler
+
+
+def outcomes(
+    service: Service, told: gr.HTML, request: Request
+) -> Generator[Updates, None, dict[str, Result | MethodFailed]]:
+    """Run a request without showing its progress. Return the outcome of each method."""
+    found = {}
+    with closing(service.frames(request)) as events:
+        for event in events:
+            if not isinstance(event, Frame):
+                found[event.method] = event
+            yield {told: gr.skip()}  # a run can be stopped only between two answers
+    return found
+
+
+# -- results
+
+
+def results_of(w: Widgets, service: Service, shown: Shown, source: str, own: bool) -> Updates:
+    """Show a finished run: the stage, with lanes that did not finish, the table, files and link.
+
+    `source` is one of `texts.SOURCES`. `own`: the page's address becomes the link.
+    """
+    record = shown.record
+    assert record is not None
+    model, info = record["model"]["id"], service.info
+    preset = Settings(**info.preset) if model == info.id else preset_of(model)
+    view = results_view(record, shown.pictures, source, shown.run, preset)
+    view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.phase != "done"]
+    view["files"] = shown.files
+    view |= {"link": query(record, preset), "own": own}
+    return {w.stage: pack(view), w.table: numbers_html(record), **with_results(w, shown)}
+
+
+def with_results(w: Widgets, shown: Shown) -> Updates:
+    """Let the other handlers have a run, and its files be asked for; without results none can."""
+    there = gr.update(interactive=shown.record is not None)
+    return {w.result: shown, w.record: there, w.sheet: there}
+
+
+def record_file(folder: Path, shown: Shown) -> str:
+    assert shown.record is not None
+    return write_record(folder, shown.record)
+
+
+def sheet_file(folder: Path, shown: Shown) -> str:
+    assert shown.record is not None
+    images = {method: picture_of(address) for method, address in shown.pictures.items()}
+    return write_sheet(folder, shown.record, images)
+
+
+def hand_out(w: Widgets, write: Callable[[Path, Shown], str], shown: Shown) -> Updates:
+    """Write a file of the results, and give it to the hidden button, which the page then presses.
+
+    Nothing is written before somebody asks: it would take time from the timed runs of others.
+    """
+    if shown.record is None:
+        return {w.file: None}
+    with scratch() as folder:
+        # Gradio's copy is made here, since the folder is gone before Gradio would make it itself.
+        file = saved(lambda: keep_file(w.file, write(Path(folder), shown)))
+    return {w.file: file, **({} if file else {w.status: status_html(texts.NO_ROOM, "error")})}

@@ -1,0 +1,43 @@
+// What the page's events do in the browser: each calls a function by its name.
+
+const MOMENT = 50; // ms until Gradio has changed the page
+let held; // the id of what had the focus last
+
+addEventListener("focusin", ({ target }) => (held = target.id));
+// A press of Back draws the run before.
+addEventListener("popstate", () => location.replace(location.href));
+
+/** How the visitor came, and the name of the tab: a browser may forbid the store that keeps it. */
+function cameBy() {
+  let name = "";
+  try {
+    name = sessionStorage.lanternTab ??= crypto.getRandomValues(new Uint32Array(4)).join("-");
+  } catch {}
+  return [`${performance.getEntriesByType("navigation")[0]?.type ?? ""} ${name}`];
+}
+
+/** Draw and Stop stand in one place: who pressed one has the other there. */
+function keepFocus() {
+  setTimeout(() => {
+    if (!["draw", "stop", "surprise"].includes(held)) return;
+    document.querySelector("#draw:enabled, #stop:enabled")?.focus({ preventScroll: true });
+  }, MOMENT);
+}
+
+/** Press Draw if there is a reason to. */
+function pressDraw(go) {
+  if (go) document.getElementById("draw").click();
+}
+
+/** Press the hidden button of a file that is there now. */
+function takeFile() {
+  setTimeout(() => document.getElementById("file").click(), MOMENT);
+}
+
+/** A press of a button in a gr.HTML selects it. */
+function selectable(element, trigger) {
+  element.addEventListener("click", ({ target }) => {
+    const button = target.closest("button");
+    if (button) trigger("select", { index: Number(button.dataset.index), value: button.title });
+  });
+}
