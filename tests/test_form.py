@@ -277,9 +277,11 @@ def test_a_prompt_that_names_nothing_drawable_draws_the_nearest(visitor: Visitor
     assert "<s>ein</s> <s>Zebra</s>" in told
 
 
-def test_a_fault_before_a_race_ends_in_a_sentence(
+def test_what_cannot_begin_ends_in_a_sentence(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    *_, told = visitor.presses("a cat")
+    assert texts.NO_METHODS in told[visitor.w.status]
     monkeypatch.setattr("lantern_demo.ui.compare.seeded", lambda *_: {}["type"])
     *_, told = visitor.presses("a cat", "vanilla")
     assert "KeyError" in told[visitor.w.status]
