@@ -432,6 +432,10 @@ def test_paper_settings_fill_the_fields_and_the_rest(visitor: Visitor) -> None:
     assert set(form.knobs) == set(FIELDS) and set(found[form.others]) == set(OTHERS)
     assert found[form.knobs["tree"]] == "paper" and found[form.others]["neighbours"] == "raw"
     assert texts.PAPER_SLOW in str(found[form.seed]), "before Draw"
+    linked = visitor.comes({"temperature": "0.5"})
+    assert "temperature 0.5" in linked[form.note]
+    reset = preset(visitor.service, form, form.seed, False)  # type: ignore[arg-type]
+    assert "temperature 0.5" not in reset[form.note]
 
 
 def test_a_model_without_a_drafter_offers_the_methods_that_it_has(
