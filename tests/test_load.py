@@ -6,7 +6,6 @@ import inspect
 import json
 import logging
 import os
-import re
 import signal
 import sys
 import threading
@@ -37,12 +36,10 @@ CASE = {"prompt": "a red lantern", "methods": ["vanilla"], "seed": 7}
 SECONDS = 60  # of patience: a test machine may be busy
 
 
-def join(url: str, body: dict[str, Any]) -> httpx.Response:
-    """Ask for a comparison by plain HTTP. Its tree is named, so that no answer depends on the
-    machine.
-    """
+def join(url: str, body: dict[str, Any], endpoint: str = "compare") -> httpx.Response:
+    """Ask by plain HTTP. The tree is named, so that no answer depends on the machine."""
     body = body | {"settings": {"tree": "small"}}
-    return httpx.post(f"{url}/gradio_api/call/v2/compare", json=body, timeout=SECONDS)
+    return httpx.post(f"{url}/gradio_api/call/v2/{endpoint}", json=body, timeout=SECONDS)
 
 
 def answer(url: str, event_id: str, leave_after: int | None = None) -> Any:
@@ -104,12 +101,11 @@ def occupied(url: str) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_a_full_queue_refuses_and_empties(url: str) -> None:
+    """One run goes on at a time, whichever endpoint asks: a /draw waits for a /compare."""
     with occupied(url):
-        events = []
-        for _ in range(limits.WAITING):
-            response = join(url, CASE)
-            assert response.status_code == 200
-            events.append(response.json()["event_id"])
+        asked = [join(url, {"prompt": "a lantern", "method": "vanilla"}, "draw")]
+        asked += [join(url, CASE) for _ in range(1, limits.WAITING)]
+        events = [response.raise_for_status().json()["event_id"] for response in asked]
         last = join(url, CASE)
         assert last.status_code == 503 and last.json()["detail"].startswith("Queue is full")
         assert httpx.get(f"{url}/healthz").status_code == 200, "no need of the queue"
@@ -118,19 +114,6 @@ def test_a_full_queue_refuses_and_empties(url: str) -> None:
             httpx.post(f"{url}/gradio_api/cancel", json=left)
         assert waiting(url) == 0
     wait_for(lambda: idle(url), "the device")
-
-
-@pytest.mark.slow
-def test_one_run_at_a_time_whichever_endpoint_asks(url: str) -> None:
-    """A /draw waits for a /compare, which draws with two methods."""
-    client = Client(url, verbose=False)
-    with occupied(url):
-        jobs = [
-            client.submit("a lantern", method="vanilla", api_name="/draw"),
-            client.submit("a lantern", methods=["vanilla"], api_name="/compare"),
-        ]
-        wait_for(lambda: waiting(url) == 2, "both to wait")
-    assert [len(job.result(SECONDS)) for job in jobs] == [2, 2]
 
 
 @pytest.mark.slow
@@ -260,13 +243,12 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(
     service = Service(tiny_model, "cpu")
     methods = ["vanilla", "eagle1", "eagle2"]
     request = service.request("a lantern", methods, {"tree": "small"})
-    take, seen, clock = Drawing.next, [], [0.0]
+    take, clock = Drawing.next, [0.0]
 
     def slow(self: Drawing) -> Any:
         event = take(self)
-        if any(isinstance(other, Result) for other in seen):
+        if isinstance(event, Result):
             clock[0] = 1000.0  # as if it had been that slow
-        seen.append(event)
         return event
 
     monkeypatch.setattr(Drawing, "next", slow)
@@ -275,10 +257,7 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(
     assert {item.method for item in found} == set(methods)
     assert sum(isinstance(item, Result) for item in found) == 1
     failed = [item for item in found if isinstance(item, MethodFailed)]
-    assert len(failed) == 2
-    assert all("they were over. Ask for fewer" in item.message for item in failed)
-    kinds = [isinstance(event, Result) for event in seen[-2:]]
-    assert kinds == [True, False], "not a step more"
+    assert len(failed) == 2 and all("they were over" in item.message for item in failed)
 
 
 def test_the_deadline_is_set_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +269,7 @@ def test_the_deadline_is_set_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> N
         assert run_seconds() == seconds
     for wrong in ("soon", "0", "-1", "nan", "inf"):
         monkeypatch.setenv("LANTERN_RUN_SECONDS", wrong)
-        with pytest.raises(ValueError, match="LANTERN_RUN_SECONDS must be a number of seconds"):
+        with pytest.raises(ValueError, match="LANTERN_RUN_SECONDS must be"):
             run_seconds()
 
 
@@ -298,23 +277,18 @@ def test_the_deadline_is_set_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colours that are not there yet are no colours that never come."""
+    assert httpx.get(f"{url}/palettes/tiny").status_code == 200
+    assert httpx.get(f"{url}/palettes/other").status_code == 404
     wait_for(lambda: idle(url), "what ran before")
     response = httpx.get(f"{url}/healthz")
     idling = {"status": "ready", "ready": True, "model": "tiny", "running": False}
     assert response.status_code == 200 and response.json() == idling | {"version": __version__}
-    for state in ("loading", "failed"):
+    for state, colours in (("loading", 503), ("failed", 404)):
         monkeypatch.setattr(Service, "state", state)
         response = httpx.get(f"{url}/healthz")
         assert response.status_code == 503 and response.json()["status"] == state
-
-
-def test_colours_that_are_not_there_yet_are_no_colours_that_never_come(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert httpx.get(f"{url}/palettes/tiny").status_code == 200
-    assert httpx.get(f"{url}/palettes/other").status_code == 404
-    monkeypatch.setattr(Service, "state", "loading")
-    assert httpx.get(f"{url}/palettes/tiny").status_code == 503
+        assert httpx.get(f"{url}/palettes/tiny").status_code == colours
 
 
 @pytest.mark.slow
@@ -365,8 +339,7 @@ def test_a_line_per_run(
 
     list(service.frames(request))
     (line,) = lines()
-    done = r"done: vanilla \d+\.\d\d s, eagle1 \d+\.\d\d s; \d+\.\d\d s on the device"
-    assert re.fullmatch(f"run: model tiny, seed 3, prompt 16 characters, {done}", line)
+    assert line.startswith("run: model tiny, seed 3, prompt 16 characters, done: vanilla ")
     frames = service.frames(request)
     next(frames)
     frames.close()
@@ -384,10 +357,8 @@ def test_warnings_are_logged_once() -> None:
 
     assert passes(logging.WARNING, "odd") and not passes(logging.WARNING, "odd")
     assert passes(logging.WARNING, "other")
-    assert passes(logging.INFO, "run") and passes(logging.INFO, "run"), (
-        "a line per run, whatever it says"
-    )
-    assert passes(logging.ERROR, "bad") and passes(logging.ERROR, "bad")
+    for level in (logging.INFO, logging.ERROR):  # a line per run, whatever it says
+        assert passes(level, "again") and passes(level, "again")
 
 
 # -- all of it together, and the end
@@ -413,9 +384,7 @@ def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(tiny_model: Path, tmp_pa
             events = stream.iter_lines()
             while "progress" not in next(events):
                 pass
-            assert f"http://127.0.0.1:{port}" in log.read_text(encoding="utf-8"), (
-                "not only at its end"
-            )
+            assert str(port) in log.read_text(encoding="utf-8"), "not only at its end"
             start = time.monotonic()
             running.send_signal(signal.SIGINT)
             assert running.wait(30) == 0
