@@ -28,11 +28,8 @@ async def told(address: str) -> tuple[list[Any], Any, Any]:
         await session.initialize()
         tools = (await session.list_tools()).tools
         draw = partial(session.call_tool, "draw", progress_callback=AsyncMock())
-        return (
-            tools,
-            await draw({"prompt": "a zebra lantern", "seed": 3}),
-            await draw({"prompt": ""}),
-        )
+        asked = {"prompt": "a zebra lantern", "seed": 3}
+        return tools, await draw(asked), await draw({"prompt": ""})
 
 
 def test_programs_draw_by_mcp(
