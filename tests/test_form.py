@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings, choice_of, planned
 from lantern_demo.ui import limits, link, texts
 from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out, surprised
-from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
+from lantern_demo.ui.compare import draw, settle
 from lantern_demo.ui.components import Updates, Widgets, hand_out, record_file, sheet_file
 from lantern_demo.ui.form import FIELDS, OTHERS, Form, add_numbers, choose, preset
 from lantern_demo.ui.link import query, query_of
@@ -67,7 +66,7 @@ def hear(asked: Any) -> dict[str, Any]:
 
 
 def test_a_prompt_is_heard_while_it_is_typed() -> None:
-    """Its chips, what of it is not drawn, and the nearest thing."""
+    """Its chips, what of it is not drawn, and the nearest thing. A pressed chip edits it."""
     found = hear({"prompt": "two blue katzen at night"})
     assert found["parts"] == {"count": "two", "colour": "blue", "time": "at night"}
     assert found["drawn"] == "a cat at night" and not found["lanterns"]
@@ -75,11 +74,7 @@ def test_a_prompt_is_heard_while_it_is_typed() -> None:
     assert hear({"prompt": "no cat"})["why"] == NOT_LEFT_OUT
     whole = hear({"prompt": f" {USUAL} "})
     assert (whole["drawn"], whole["leftOut"], whole["why"]) == ("", [], ""), "nothing to tell"
-
-
-def test_a_chip_edits_the_prompt() -> None:
-    pressed = {"prompt": "eine Katze at night", "part": "thing", "phrase": "cat"}
-    found = hear(pressed)
+    found = hear({"prompt": "eine Katze at night", "part": "thing", "phrase": "cat"})
     assert found["prompt"] == "a cat at night" and found["parts"]["thing"] == "cat"
 
 
@@ -156,12 +151,10 @@ class Visitor:
         """Press Draw with a typed prompt, some methods, and what else some fields have."""
         form, settings = self.form, Settings(lantern_k=10).as_dict() | fields
         seed = fields.get("seed", self.seed)
-        given = {form.methods: methods, form.seed: seed, form.prompt: prompt}
-        given |= {knob: settings[name] for name, knob in form.knobs.items()}
-        given |= {
-            form.others: {name: settings[name] for name in OTHERS},
-            self.w.result: self.result,
-        }
+        given: dict[Any, Any] = {knob: settings[name] for name, knob in form.knobs.items()}
+        given |= {form.methods: methods, form.seed: seed, form.prompt: prompt}
+        given |= {form.others: {name: settings[name] for name in OTHERS}}
+        given |= {self.w.result: self.result}
         return draw(self.service, self.w, self.w.status, form, given)
 
     def draws(
@@ -179,10 +172,7 @@ class Visitor:
 def visitor(demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch) -> Visitor:
     """A visitor whose new seeds are 1000, 1001 and so on."""
     new = iter(range(1000, 2000))
-    monkeypatch.setattr(
-        "lantern_demo.ui.compare.secrets.randbelow",
-        lambda below: next(new) if below == NEW_SEEDS else 0,
-    )
+    monkeypatch.setattr("lantern_demo.ui.compare.secrets.randbelow", lambda _: next(new))
     return Visitor(*demo)
 
 
@@ -207,12 +197,10 @@ def test_a_recording_is_drawn_with_its_seed_and_a_run_of_this_visit_with_a_new_o
     visitor: Visitor,
 ) -> None:
     service, w, form = visitor.service, visitor.w, visitor.form
-    prompt, seed = texts.EXAMPLES[0], DEFAULT_SEED
     visitor.fills(show_first(w))
-    visitor.seed = seed
-    assert visitor.draws(prompt)[0] == seed
+    assert visitor.draws(texts.EXAMPLES[0])[0] == DEFAULT_SEED
     visitor.fills(show_run(service, w, form, Shown(), visitor.visited, 0))
-    assert visitor.seed == seed and visitor.draws(prompt)[0] == 1000
+    assert visitor.seed == DEFAULT_SEED and visitor.draws(texts.EXAMPLES[0])[0] == 1000
 
 
 def test_a_method_that_is_registered_after_the_page_was_imported(
@@ -228,29 +216,16 @@ def test_a_method_that_is_registered_after_the_page_was_imported(
     assert [method for _, method in offered] == ["lantern", "lantern++"]
 
 
-def calls_of(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The calls of a function from now on, by whichever module, as a list that grows."""
-    calls: list[Any] = []
-
-    def noted(*given: Any, **named: Any) -> Any:
-        calls.append(given)
-        return function(*given, **named)
-
-    for module in list(sys.modules.values()):
-        if vars(module).get(function.__name__) is function:
-            monkeypatch.setattr(module, function.__name__, noted)
-    return calls
-
-
-def test_the_drafts_of_a_method_are_chosen_once(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_drafts_of_a_method_are_chosen_once(visitor: Visitor) -> None:
     """When the request is checked, and not by whoever reads the record."""
     five = [method.id for method in METHODS.values() if method.default]
-    chosen, checked = calls_of(choice_of, monkeypatch), calls_of(checked_paths, monkeypatch)
-    visitor.draws("two red lanterns", *five[1:], tree="0 1 2 00 01 10 20 000")
+    with (
+        patch("lantern_demo.settings.settings.choice_of", wraps=choice_of) as chosen,
+        patch("lantern_demo.decoding.drafting.checked_paths", wraps=checked_paths) as checked,
+    ):
+        visitor.draws("two red lanterns", *five[1:], tree="0 1 2 00 01 10 20 000")
     assert visitor.result.record is not None and visitor.result.record["order"] == five
-    assert len(chosen) == len(five) and 0 < len(checked) <= 6
+    assert chosen.call_count == len(five) and 0 < checked.call_count <= 6
 
 
 @pytest.mark.parametrize(
