@@ -12,29 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+import pages
 import pytest
 from gradio_client import Client
-from pages import (
-    AXE,
-    DEFAULT,
-    IN_A_BROWSER,
-    LANES,
-    check_for_axe,
-    chip,
-    draw,
-    drawn,
-    expect,
-    faults_of,
-    fits,
-    line,
-    new_tab,
-    only,
-    open_page,
-    settings,
-    shifts,
-    tab_of,
-    type_prompt,
-)
+from pages import DEFAULT, LANES, chip, draw, drawn, expect, fits, line, only, open_page, shifts
 from tiny import served as serving
 from tiny import waiting
 
@@ -48,7 +29,7 @@ from lantern_demo.ui.recorded import recorded_runs
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = IN_A_BROWSER
+pytestmark = pages.IN_A_BROWSER
 
 HEADLINE = "#headline h1"
 # sizes of windows, and how many lanes they show: the last is a small laptop's at 200 %
@@ -104,14 +85,14 @@ def test_lanes_are_on_the_first_screen_and_nothing_moves(
 def test_axe_finds_nothing_serious(tab: Page, server: str) -> None:
     """On a screen and a phone, light and dark. A planted fault is found."""
     open_page(tab, server)
-    check_for_axe(tab, "the page")
-    if AXE.exists():
+    pages.check_for_axe(tab, "the page")
+    if pages.AXE.exists():
         tab.evaluate("document.querySelector('.stage .explain').textContent = ''")
         with pytest.raises(AssertionError, match="a button without a name"):
-            faults_of(tab, "a button without a name")
+            pages.faults_of(tab, "a button without a name")
         tab.evaluate("document.querySelector('.stage .explain').textContent = 'How it works'")
-    settings(tab)
-    check_for_axe(tab, "the settings")
+    pages.settings(tab)
+    pages.check_for_axe(tab, "the settings")
 
 
 # -- a race
@@ -130,7 +111,7 @@ class Raced:
 
 @pytest.fixture(scope="module")
 def raced(browser: Browser, server: str) -> Iterator[Raced]:
-    with new_tab(browser) as page, pytest.MonkeyPatch.context() as patch:
+    with pages.new_tab(browser) as page, pytest.MonkeyPatch.context() as patch:
         page.set_viewport_size({"width": 1280, "height": 800})
         open_page(page, server)
         page.evaluate("""() => {
@@ -150,25 +131,13 @@ def raced(browser: Browser, server: str) -> Iterator[Raced]:
             draw(page)
             page.locator('#stage [data-phase="drawing"]').first.wait_for()
             try:
-                faults_of(page, "a race")
+                pages.faults_of(page, "a race")
             except AssertionError as error:
                 faults = str(error)
             go_on.set()
         drawn(page, len(DEFAULT))
         counts, decoded = page.evaluate("[window.headlines, [...window.decoded]]")
         yield Raced(page, counts, decoded, faults, shifts(page))
-
-
-def lane_of(page: Page, name: str) -> dict[str, Any]:
-    """What the page knows of a method of the run that it shows."""
-    return page.evaluate(
-        """name => {
-          const lane = ({ id }) => id === name;
-          const { image, picture, times, ...told } = lanternRun.lanes.find(lane);
-          return told;
-        }""",
-        name,
-    )
 
 
 def test_the_headline_counts_in_a_race_and_names_its_result(raced: Raced) -> None:
@@ -181,7 +150,7 @@ def test_the_headline_counts_in_a_race_and_names_its_result(raced: Raced) -> Non
     done = r".+ is done in \d+ steps(\. Vanilla: \d+ of 256)?\."
     assert any(re.fullmatch(done, told) for told in raced.counts), "the race has a finish"
     assert texts.RACING not in raced.counts
-    lanes = [lane_of(raced.page, name) for name in DEFAULT]
+    lanes = pages.lanes_of(raced.page)
     first = min(lanes, key=lambda lane: lane["seconds"])
     fewest = min(lanes, key=lambda lane: lane["steps"])
     expect(raced.page.locator(f"#lane-{first['name']}[data-first]")).to_be_visible()
@@ -196,10 +165,11 @@ def test_a_pill_says_what_a_methods_speed_cost(raced: Raced) -> None:
     """Exact methods are held against vanilla's tokens, relaxed ones say their look-alikes."""
     page = raced.page
     expect(page.locator("#lane-vanilla .pill")).to_have_text("the reference")
-    alike, first = 0, lane_of(page, "vanilla")["tokens"]
-    for name, lane in zip(DEFAULT[1:], LANES[1:], strict=True):
-        told, found = page.locator(f"#lane-{lane} .pill"), lane_of(page, name)
-        if not METHODS[name].lossless:
+    vanilla, *others = pages.lanes_of(page)
+    alike, first = 0, vanilla["tokens"]
+    for found in others:
+        told = page.locator(f"#lane-{found['name']} .pill")
+        if not METHODS[found["id"]].lossless:
             alike += found["changed"]
             expect(told).to_have_text(f"{found['kinds'].count('r')} of 256 are look-alikes")
         elif differ := sum(a != b for a, b in zip(first, found["tokens"], strict=True)):
@@ -268,7 +238,7 @@ def test_stop_on_a_phone_leaves_what_was_drawn(
     assert sum(value for value, _ in moved) < 0.03, moved
     expect(how.get_by_text(texts.WEB["noSteps"])).to_be_visible()
     expect(how.locator(".panel")).to_be_hidden()
-    tab_of(tab, texts.NUMBERS_TAB)
+    pages.tab_of(tab, texts.NUMBERS_TAB)
     expect(tab.locator("#table")).to_have_text(texts.NO_NUMBERS)
     for button in ("sheet", "record", "repeat", "twin"):
         expect(tab.locator(f"#{button}")).to_be_disabled()
@@ -306,13 +276,13 @@ def test_what_is_typed_is_heard(page: Page) -> None:
     expect(heard).to_have_text("Left out: eine, Katze (nearest: cat). It draws a cat at night.")
     assert heard.locator("s").all_inner_texts() == ["eine", "Katze"]
     expect(page.locator("#status")).to_be_hidden()
-    check_for_axe(page, "what is heard")
+    pages.check_for_axe(page, "what is heard")
     heard.get_by_role("button", name="cat").click()
     expect(line(page)).to_have_value("a cat at night")
     expect(heard).to_be_hidden()
     assert page.evaluate(LIT) == ["cat", "night"]
     broken = "<img src=x onerror=document.title='broken'>"
-    type_prompt(page, f"a Zebra {broken} at night")
+    line(page).fill(f"a Zebra {broken} at night")
     expect(heard).to_contain_text("It draws a horse at night.")
     draw(page)
     drawn(page, 1)
@@ -353,7 +323,7 @@ def test_the_chips_stand_in_two_rows_under_the_line(page: Page, width: int) -> N
     parts = ("#prompt", "#chips .things", "#chips .details")
     tops = [page.locator(part).bounding_box()["y"] for part in parts]  # type: ignore[index]
     assert tops == sorted(tops) and tops[2] - tops[1] < 45 and fits(page)
-    type_prompt(page, "an umbrella")
+    line(page).fill("an umbrella")
     expect(chip(page, "umbrella")).to_be_in_viewport(ratio=1)
     assert page.evaluate("scrollY") == 0 and fits(page)
     if width > 700:
@@ -367,12 +337,12 @@ def test_what_cannot_be_asked_is_refused(page: Page) -> None:
     only(page, "vanilla")
     before = page.get_by_text(texts.WEB["before"])
     for prompt, why in (("", "empty"), ("x" * 201, "201 characters")):
-        type_prompt(page, prompt)
+        line(page).fill(prompt)
         draw(page)
         expect(page.get_by_role("alert")).to_contain_text(why)
         expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
         expect(before).to_be_visible()
-    type_prompt(page, "two red cats at night")
+    line(page).fill("two red cats at night")
     draw(page)
     drawn(page, 1)
     expect(before).to_be_hidden()
@@ -384,7 +354,7 @@ def test_what_cannot_be_asked_is_refused(page: Page) -> None:
 def test_settings_are_in_a_tab(page: Page) -> None:
     """The papers' settings warn before anything is drawn. Reset gives the preset back."""
     expect(page.locator("#knob-lantern_k")).not_to_be_visible()
-    settings(page)
+    pages.settings(page)
     paper = page.locator("#methods").get_by_role("link", name="SJD", exact=True)
     expect(paper).to_have_attribute("target", "_blank")
     for name in form.FIELDS:

@@ -11,20 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+import pages
 import pytest
-from pages import (
-    DEFAULT,
-    IN_A_BROWSER,
-    LANES,
-    check_for_axe,
-    draw,
-    expect,
-    lit,
-    new_tab,
-    open_page,
-    scripts,
-)
-from pages import drawn as wait_for_lanes
+from pages import DEFAULT, LANES, draw, expect, lit, open_page, scripts
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.ui import texts
@@ -33,7 +22,7 @@ from lantern_demo.ui.recorded import recorded_runs
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = IN_A_BROWSER
+pytestmark = pages.IN_A_BROWSER
 
 # Bounds so wide that every method that may accept more does, and trees so small that they are drawn
 # with pictures.
@@ -51,7 +40,7 @@ HEADLINE = "#headline h1"
 @pytest.fixture(scope="module")
 def shown(browser: Browser, server: str) -> Iterator[Page]:
     """The page with the first recorded run, at its end. A test leaves it so."""
-    with new_tab(browser) as page:
+    with pages.new_tab(browser) as page:
         open_page(page, server)
         yield page
 
@@ -71,8 +60,8 @@ def drawn(page: Page, server: str, methods: list[str], **asked: Any) -> list[dic
     open_page(page, f"{server}?{urlencode(ASKED | asked | {'methods': ','.join(methods)})}")
     expect(page.locator("#status")).to_contain_text(texts.READY_LINK)
     draw(page)
-    wait_for_lanes(page, len(methods))
-    lanes = page.evaluate("lanternRun.lanes.map(({ image, picture, ...told }) => told)")
+    pages.drawn(page, len(methods))
+    lanes = pages.lanes_of(page)
     assert [lane["id"] for lane in lanes] == methods
     return lanes
 
@@ -334,7 +323,7 @@ def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
     shown.keyboard.press("ArrowLeft")
     expect(title).to_have_text(first)
     told(shown, "3. Keep.")
-    check_for_axe(shown, "the panel")
+    pages.check_for_axe(shown, "the panel")
     shown.set_viewport_size({"width": 1280, "height": 900})
     expect(shown.locator(HEADLINE)).to_have_text(before)
 

@@ -7,22 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pages
 import pytest
-from pages import (
-    IN_A_BROWSER,
-    check_for_axe,
-    chip,
-    draw,
-    drawn,
-    expect,
-    line,
-    new_tab,
-    only,
-    open_page,
-    save,
-    tab_of,
-    type_prompt,
-)
+from pages import chip, draw, drawn, expect, line, only, open_page, save, tab_of
 from PIL import Image
 
 from lantern_demo.settings.knobs import DEFAULT_SEED
@@ -31,7 +18,7 @@ from lantern_demo.ui import compare, texts
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = IN_A_BROWSER
+pytestmark = pages.IN_A_BROWSER
 
 HOSTILE = (
     "red lanterns <img src onerror=document.title='broken'> ${document.title='broken'} {{value}}"
@@ -41,10 +28,10 @@ HOSTILE = (
 @pytest.fixture(scope="module")
 def shown(browser: Browser, server: str) -> Iterator[Page]:
     """The page with a run of vanilla and LANTERN++, whose prompt is markup."""
-    with new_tab(browser) as page:
+    with pages.new_tab(browser) as page:
         open_page(page, server)
         only(page, "vanilla", "lantern++")
-        type_prompt(page, HOSTILE)
+        line(page).fill(HOSTILE)
         draw(page)
         drawn(page, 2)
         yield page
@@ -53,7 +40,7 @@ def shown(browser: Browser, server: str) -> Iterator[Page]:
 def test_axe_finds_nothing_serious_in_the_tabs(shown: Page) -> None:
     for title in (texts.HOW_TAB, texts.NUMBERS_TAB, texts.SETTINGS):
         tab_of(shown, title)
-        check_for_axe(shown, title)
+        pages.check_for_axe(shown, title)
     shown.set_viewport_size({"width": 1280, "height": 900})
 
 
@@ -89,7 +76,7 @@ def test_a_reload_in_the_middle_of_a_race_is_told(browser: Browser, server: str)
     """
     tab = browser.new_page()
     open_page(tab, server)
-    type_prompt(tab, "two blue lanterns at night")
+    line(tab).fill("two blue lanterns at night")
     draw(tab)
     tab.wait_for_function("document.body.matches('.racing') && location.search.includes('blue')")
     tab.reload()
@@ -107,7 +94,7 @@ def test_a_finished_run_outlives_a_reload_and_a_way_back(
     """Its picture, its link, and its place in the strip."""
     open_page(tab, server)
     only(tab, "vanilla")
-    type_prompt(tab, "two blue lanterns at night")
+    line(tab).fill("two blue lanterns at night")
     draw(tab)
     drawn(tab, 1)
     address, tokens = tab.url, "lanternRun.lanes[0].tokens"

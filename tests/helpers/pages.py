@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 import pytest
@@ -114,8 +114,9 @@ def line(page: Page) -> Locator:
     return page.locator("#prompt :is(textarea, input)")
 
 
-def type_prompt(page: Page, prompt: str) -> None:
-    line(page).fill(prompt)
+def lanes_of(page: Page) -> list[dict[str, Any]]:
+    """What the page knows of the methods of the run that it shows."""
+    return page.evaluate("lanternRun.lanes.map(({ image, picture, ...told }) => told)")
 
 
 def chip(page: Page, name: str) -> Locator:
