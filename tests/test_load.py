@@ -17,6 +17,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import pytest
@@ -174,7 +175,7 @@ def steps_after(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["hang up", "cancel"])
+@pytest.mark.parametrize("way", ["hang up", "cancel", "never listen"])
 def test_whoever_leaves_frees_the_device(
     url: str, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -183,6 +184,10 @@ def test_whoever_leaves_frees_the_device(
     moments = steps_after(monkeypatch)
     if way == "hang up":
         answer(url, join(url, CASE).json()["event_id"], leave_after=3)
+    elif way == "never listen":
+        monkeypatch.setattr(api, "UNHEARD_SECONDS", 0.5)
+        event = join(url, CASE).json()["event_id"]
+        wait_for(lambda: moments, "the run to begin")
     else:
         job = Client(url, verbose=False).submit(
             CASE["prompt"], methods=["vanilla"], settings={"tree": "small"}, api_name="/compare"
@@ -193,24 +198,11 @@ def test_whoever_leaves_frees_the_device(
     wait_for(lambda: idle(url), "the device")
     late = [moment for moment in moments if moment > left]
     assert len(moments) < 200 and len(late) < 60, "the run went on without its client"
+    if way == "never listen":
+        with pytest.raises(AssertionError, match=texts.UNHEARD):
+            answer(url, event)
+        assert drawn(url, CASE) == wanted, "a call that is listened to goes on"
     monkeypatch.undo()
-    assert drawn(url, CASE) == wanted
-
-
-@pytest.mark.slow
-def test_a_call_that_nobody_listens_to_is_stopped(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that is listened to goes on."""
-    wanted = drawn(url, CASE)
-    monkeypatch.setattr(api, "UNHEARD_SECONDS", 0.5)
-    moments = steps_after(monkeypatch)
-    event = join(url, CASE).json()["event_id"]
-    wait_for(lambda: moments, "the run to begin")
-    wait_for(lambda: idle(url), "the device")
-    assert len(moments) < 200
-    with pytest.raises(AssertionError, match=texts.UNHEARD):
-        answer(url, event)
     assert drawn(url, CASE) == wanted
 
 
@@ -320,33 +312,24 @@ def test_visitors_who_wait_for_the_model_hold_up_nobody(
         page.close(verbose=False)
 
 
-def test_a_line_per_run(
-    tiny_model: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logger = logging.getLogger("lantern_demo")
-    monkeypatch.setattr(logger, "handlers", [caplog.handler])
-    # else pytest's handler of the root logger takes each line again
-    monkeypatch.setattr(logger, "propagate", False)
-    caplog.set_level(logging.INFO, "lantern_demo")
-    service = Service(tiny_model, "cpu")
+def test_a_line_per_run(tiny_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     knobs = {"seed": 3, "tree": "small"}
-    request = service.request("a secret lantern", ["vanilla", "eagle1"], knobs)
+    request = tiny_service.request("a secret lantern", ["vanilla", "eagle1"], knobs)
 
-    def lines() -> list[str]:
-        own = [record for record in caplog.records if record.name == "lantern_demo.ui.service"]
-        caplog.clear()
-        return [record.getMessage() for record in own]
+    def line(whole: bool = True) -> str:
+        """What a run leaves in the log."""
+        with patch("lantern_demo.ui.service._LOG.info") as info:
+            frames = tiny_service.frames(request)
+            list(frames) if whole else next(frames)
+            frames.close()
+        (words, *facts), _ = info.call_args
+        assert info.call_count == 1
+        return words % tuple(facts)
 
-    list(service.frames(request))
-    (line,) = lines()
-    assert line.startswith("run: model tiny, seed 3, prompt 16 characters, done: vanilla ")
-    frames = service.frames(request)
-    next(frames)
-    frames.close()
-    assert "stopped: vanilla stopped, eagle1 stopped" in lines()[0]
+    assert line().startswith("run: model tiny, seed 3, prompt 16 characters, done: vanilla ")
+    assert "stopped: vanilla stopped, eagle1 stopped" in line(whole=False)
     monkeypatch.setenv("LANTERN_LOG_PROMPTS", "1")
-    list(service.frames(request))
-    assert "prompt 'a secret lantern'" in lines()[0]
+    assert "prompt 'a secret lantern'" in line()
 
 
 def test_warnings_are_logged_once() -> None:

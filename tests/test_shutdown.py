@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -89,12 +90,8 @@ def test_ctrl_c_while_a_command_imports(command: list[str]) -> None:
     asked = [sys.executable, "-X", "importtime", *command]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8"}
     # tests in the background of a script ignore Ctrl-C, and what they start would too
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        process = subprocess.Popen(asked, cwd=ROOT, **pipes)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    with process:
+    attend = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(asked, cwd=ROOT, preexec_fn=attend, **pipes) as process:
         assert process.stderr is not None
         told = ""
         for line in process.stderr:
