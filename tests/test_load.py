@@ -235,21 +235,16 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(
     service = Service(tiny_model, "cpu")
     methods = ["vanilla", "eagle1", "eagle2"]
     request = service.request("a lantern", methods, {"tree": "small"})
-    take, clock = Drawing.next, [0.0]
-
-    def slow(self: Drawing) -> Any:
-        event = take(self)
-        if isinstance(event, Result):
-            clock[0] = 1000.0  # as if it had been that slow
-        return event
-
-    monkeypatch.setattr(Drawing, "next", slow)
+    clock, found = [0.0], list[Any]()
     monkeypatch.setattr("lantern_demo.runs.race.perf_counter", lambda: clock[0])
-    found = [item for item in service.frames(request) if not isinstance(item, Frame)]
-    assert {item.method for item in found} == set(methods)
-    assert sum(isinstance(item, Result) for item in found) == 1
-    failed = [item for item in found if isinstance(item, MethodFailed)]
-    assert len(failed) == 2 and all("they were over" in item.message for item in failed)
+    for item in service.frames(request):
+        if not isinstance(item, Frame):
+            found.append(item)
+            clock[0] = 1000.0  # as if it had been that slow
+    assert sorted(item.method for item in found) == sorted(methods)
+    assert isinstance(found[0], Result)
+    for failed in found[1:]:
+        assert isinstance(failed, MethodFailed) and "they were over" in failed.message
 
 
 def test_the_deadline_is_set_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
