@@ -88,24 +88,17 @@ def test_captions_of_every_wording_are_read(omit: bool) -> None:
 @pytest.mark.parametrize(
     ("prompt", "said"),
     [
-        (
-            "A Golden\tLANTERN, near the Hills!",
-            "count one, colour golden, thing lantern, place over the hills",
-        ),
-        (
-            "two sky lanterns under a moonless sky",
-            "count two, shape sky, thing lantern, moon under a moonless sky",
-        ),
-        ("a lantern and four more lanterns", "count four, thing lantern"),
-        ("redder lanterns of the nighttime", "thing lantern"),
-        ("Two kitties on the water", "count two, thing cat, place on the water"),
-        ("an apple and a castle up the hill", "count one, thing apple, place on a hill"),
-        ("a zebra over a lake", "place over a lake"),
+        ("A Golden\tLANTERN, near the Hills!", "one, golden, lantern, over the hills"),
+        ("two sky lanterns under a moonless sky", "two, sky, lantern, under a moonless sky"),
+        ("a lantern and four more lanterns", "four, lantern"),
+        ("redder lanterns of the nighttime", "lantern"),
+        ("Two kitties on the water", "two, cat, on the water"),
+        ("an apple and a castle up the hill", "one, apple, on a hill"),
+        ("a zebra over a lake", "over a lake"),
     ],
 )
 def test_what_a_prompt_says(prompt: str, said: str) -> None:
-    found = BOOK.read(prompt).said
-    assert {f"{part} {phrase}" for part, phrase in found.items()} == set(said.split(", "))
+    assert ", ".join(BOOK.read(prompt).said.values()) == said
 
 
 MOON = "with a full moon"
@@ -122,11 +115,7 @@ SHY, NO_WIDTH, MARK = "\u00ad", "\u200b", "\ufeff"
         ("two red zebra sky lanterns by the lake", "two red sky lanterns by the lake at dusk", ""),
         ("four box lanterns in a field at dawn!", "four box lanterns in a field at dawn!", ""),
         ("a green box lantern and an apple", "one green box lantern over a lake at dusk", ONE_KIND),
-        (
-            "three round lanterns on a hill at dusk",
-            "three round lanterns over the hills at dusk",
-            "",
-        ),
+        ("two sky lanterns on a hill at dusk", "two sky lanterns over the hills at dusk", ""),
         ("The kitten!", "a cat", ""),
         ("a fluffy cat with a moon", "a cat with a full moon", ""),
         ("one apple up the hill under a moonless sky", "an apple in the hills without a moon", ""),
@@ -178,13 +167,10 @@ def test_a_refusal_names_what_is_nearest_by_meaning(prompt: str, thing: str, off
         assert BOOK.completed(found).prompt == found
 
 
-LAKE = "three red round lanterns over a lake at dusk"
-
-
 @pytest.mark.parametrize(
     ("prompt", "drawn", "left_out"),
     [
-        (LAKE, LAKE, ""),
+        (USUAL, USUAL, ""),
         ("eine Katze", "a cat", "eine, Katze cat"),
         ("\U0001f431", "a cat", "\U0001f431 cat"),
         ("\u2764\ufe0f", "a heart", "\u2764 heart"),
@@ -195,10 +181,10 @@ LAKE = "three red round lanterns over a lake at dusk"
         ("a dog riding a bike", "a dog", "riding, bike car"),
         ("a red car at night", "a car at night", "red"),
         ("one cat, two dogs", "a cat", "two, dogs"),
-        ("red and blue lanterns", LAKE, "blue"),
-        ("five red lanterns", LAKE.replace("three", "four"), ""),
+        ("red and blue lanterns", USUAL, "blue"),
+        ("five red lanterns", USUAL.replace("three", "four"), ""),
         ("sunset over mountains", "three red round lanterns in the mountains at sunset", ""),
-        ("a big hat for Maria", LAKE, "big, hat, Maria"),
+        ("a big hat for Maria", USUAL, "big, hat, Maria"),
     ],
 )
 def test_what_comes_of_a_prompt(prompt: str, drawn: str, left_out: str) -> None:
