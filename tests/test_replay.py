@@ -471,7 +471,11 @@ TREE = {
 
 
 def test_a_step_is_read_from_tree_path_and_trials(browser: Browser) -> None:
-    """By hand for a tree with branches."""
+    """By hand for a tree with branches. Of a large tree a part is shown, with what was kept and
+    tried, and each behind its parent.
+    """
+    wide = {"tokens": list(range(100)), "parents": [0] * 99 + [90], "path": [0, 90, 99]}
+    large = {"trees": [None, wide], "trials": [None, [[n] for n in (*range(1, 91), 99)]]}
     with scripts(browser, "dom", "grid", "steps") as page:
         page.evaluate("given => { [window.lane, window.WORDS] = given; }", [TREE, texts.PANEL])
         found = page.evaluate("guessesOf(lane, 1).map((one) => [one.node, one.place, one.fate])")
@@ -479,6 +483,8 @@ def test_a_step_is_read_from_tree_path_and_trials(browser: Browser) -> None:
         words = page.evaluate("guessesOf(lane, 1).map((one) => verdictOf(one, lane.evidence))")
         asked = page.evaluate("askedFor(lane, 1)")
         keep = page.evaluate("sentenceOf(lane, 1, 'keep', guessesOf(lane, 1))")
+        nodes = page.evaluate("lane => shownNodes(lane, 1)", large)
+    assert len(nodes) == 17 and {0, 90, 99} <= set(nodes) and nodes == sorted(nodes)
     assert found == [
         *([1, 1, "dropped"], [2, 1, "kept"], [3, 2, "untried"], [4, 2, "alike"]),
         [5, 3, "untried"],
@@ -489,12 +495,3 @@ def test_a_step_is_read_from_tree_path_and_trials(browser: Browser) -> None:
     assert words[2] == texts.PANEL["verdicts"]["lost"]  # type: ignore[index]
     assert asked["tree"]["at"] == 0 and asked["tree"]["parents"] == [0, 0, 0, 1, 2, 4]
     assert "2 of 5 guesses" in keep and "3 new pieces" in keep
-
-
-def test_of_a_large_tree_a_part_is_shown(browser: Browser) -> None:
-    """With what was kept and tried, and each behind its parent."""
-    wide = {"tokens": list(range(100)), "parents": [0] * 99 + [90], "path": [0, 90, 99]}
-    large = {"trees": [None, wide], "trials": [None, [[n] for n in (*range(1, 91), 99)]]}
-    with scripts(browser, "dom", "grid", "steps") as page:
-        nodes = page.evaluate("lane => shownNodes(lane, 1)", large)
-    assert len(nodes) == 17 and {0, 90, 99} <= set(nodes) and nodes == sorted(nodes)
