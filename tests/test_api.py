@@ -49,10 +49,13 @@ def client(server: str) -> Client:
 
 
 def test_comparison_holds_together(client: Client) -> None:
-    """Pictures and numbers are the record's."""
-    images, record = client.predict(
-        PROMPT, methods=list(METHODS), seed=7, settings=SMALL, api_name="/compare"
-    )
+    """Pictures and numbers are the record's. Methods run in the table's order; answers before the
+    last tell how far each is.
+    """
+    asked = {"methods": list(METHODS)[::-1], "seed": 7, "settings": SMALL}
+    *parts, (images, record) = client.submit(PROMPT, **asked, api_name="/compare")
+    told = [at for _, part in parts if "progress" in part for at in part["progress"].values()]
+    assert told and all(set(at) == {"tokens", "steps", "seconds"} for at in told)
     assert list(images) == record["order"] == list(record["methods"]) == list(METHODS)
     assert (record["prompt"], record["unknown_words"]) == (PROMPT, ["zebra"])
     assert (record["settings"]["seed"], record["settings"]["lantern_k"]) == (7, 10)
@@ -75,38 +78,26 @@ def test_comparison_holds_together(client: Client) -> None:
     assert (vanilla["steps"], vanilla["nodes"]) == (255, 1)
 
 
-def test_progress_then_result(client: Client) -> None:
-    """Methods run in the table's order; answers before the last tell how far it is."""
-    *parts, (images, record) = client.submit(
-        PROMPT, methods=["lantern++", "vanilla"], seed=8, settings=SMALL, api_name="/compare"
-    )
-    assert list(images) == record["order"] == ["vanilla", "lantern++"]
-    told = [at for _, part in parts if "progress" in part for at in part["progress"].values()]
-    assert told and all(set(at) == {"tokens", "steps", "seconds"} for at in told)
-
-
-# What is wrong, by what a caller sends to /compare beside a prompt.
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"prompt": " \n "}, "prompt is empty; say what to draw"),
-    ({"prompt": "x" * 201}, "prompt has 201 characters, at most 200 are allowed"),
-    ({"prompt": "red " * 40}, "prompt has 40 words and marks, at most 23 are allowed"),
-    ({"prompt": 5}, "prompt must be text, got int"),
-    ({"prompt": "a \ud800"}, "prompt must be text without control characters, got U+D800"),
-    ({"methods": ["medusa"]}, f"method must be one of {', '.join(METHODS)}, got 'medusa'"),
-    ({"methods": []}, f"methods must be a list of one or more of {', '.join(METHODS)}, got []"),
-    ({"seed": 10**400}, "seed must be a whole number between 0 and 2147483647"),
-    ({"settings": {"window": 65}}, "window must be a whole number between 0 and 64, got 65"),
-    ({"settings": {"seed": 1}, "seed": 1}, "seed is given twice; it must be a parameter or"),
-    ({"settings": {"self": 1}}, "unknown setting 'self'; allowed are seed, "),
-    ({"settings": [1]}, "settings must be an object of values by name, got "),
+# What is wrong, by what a caller sends beside a prompt, and how the sentence begins.
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("compare", {"prompt": " \n "}, "prompt is empty"),
+    ("compare", {"prompt": "red " * 40}, "prompt has 40 words"),
+    ("compare", {"prompt": "a \ud800"}, "prompt must be text"),
+    ("compare", {"methods": []}, "methods must be a list"),
+    ("compare", {"seed": 10**400}, "seed must be"),
+    ("compare", {"repeats": 21}, "repeats must be"),
+    ("compare", {"details": "no"}, "details must be"),
+    ("compare", {"settings": {"seed": 1}, "seed": 1}, "seed is given twice"),
+    ("compare", {"settings": {"self": 1}}, "unknown setting 'self'"),
+    ("compare", {"settings": [1]}, "settings must be an object"),
+    ("draw", {"settings": {"window": 65}}, "window must be"),
+    ("draw", {"method": "medusa"}, "method must be one of vanilla"),
 ]
-REFUSED = [("compare", *one) for one in WRONG]
-REFUSED += [("draw", {"method": "medusa"}, "method must be one of vanilla")]
 
 
-@pytest.mark.parametrize(("endpoint", "changes", "sentence"), REFUSED)
+@pytest.mark.parametrize(("endpoint", "changes", "begins"), REFUSED)
 def test_what_is_refused_gets_its_sentence(
-    server: str, endpoint: str, changes: dict[str, Any], sentence: str
+    server: str, endpoint: str, changes: dict[str, Any], begins: str
 ) -> None:
     body = json.dumps({"prompt": PROMPT} | changes)
     headers = {"Content-Type": "application/json"}
@@ -115,7 +106,7 @@ def test_what_is_refused_gets_its_sentence(
     stream = httpx.get(f"{call}/{endpoint}/{asked}", timeout=120).text
     event, data = stream.strip().split("\n\n")[-1].split("\n")
     told = json.loads(data.removeprefix("data: "))["error"]
-    assert event == "event: error" and told.startswith(sentence) and len(told) < 400
+    assert event == "event: error" and told.startswith(begins) and len(told) < 400
 
 
 def test_the_queue_is_the_only_way_in(server: str) -> None:
@@ -140,7 +131,7 @@ def test_a_failing_method_leaves_the_others(
     )
     assert list(images) == record["order"] == ["vanilla"]
     assert record["failed"] == {"eagle1": "RuntimeError: no such tree today"}
-    with pytest.raises(AppError, match="RuntimeError: no such tree today"):
+    with pytest.raises(AppError, match="no such tree today"):
         client.predict(PROMPT, methods=["eagle1"], settings=SMALL, api_name="/compare")
 
 
@@ -164,17 +155,8 @@ def test_gradios_ready_code_draws_the_example(client: Client) -> None:
     assert client.predict(methods=["vanilla"], api_name="/compare")[1]["prompt"] == USUAL
 
 
-def test_a_brief_record_has_the_numbers_alone(client: Client) -> None:
-    pictures, record = client.predict(
-        "a red lantern", methods=["sjd"], details=False, api_name="/compare"
-    )
-    entry = record["methods"]["sjd"]
-    assert set(pictures) == {"sjd"}
-    assert entry["steps"] > 0 and entry["mean_accepted_length"] > 0
-    assert not any(isinstance(value, list) for value in entry.values())
-
-
 def test_a_race_that_is_repeated_has_the_range_of_its_speedups(client: Client) -> None:
+    """A brief record has the numbers alone, and none of repeats that were not asked for."""
     pictures, record = client.predict(
         "a red lantern", methods=["vanilla", "sjd"], repeats=3, api_name="/compare"
     )
@@ -184,29 +166,24 @@ def test_a_race_that_is_repeated_has_the_range_of_its_speedups(client: Client) -
     assert len(told["decode_seconds"]) == 3
     assert told["decode_seconds"][0] == record["methods"]["sjd"]["decode_seconds"]
     assert 0 < gain["lowest"] <= gain["median"] <= gain["highest"]
-    once = client.predict("a red lantern", methods=["sjd"], api_name="/compare")[1]
-    assert "repeats" not in once
-    with pytest.raises(AppError, match="repeats must be a whole number between 1 and 20, got 21"):
-        client.predict("a red lantern", methods=["sjd"], repeats=21, api_name="/compare")
-    with pytest.raises(AppError, match="details must be true or false"):
-        client.predict("a red lantern", methods=["sjd"], details="no", api_name="/compare")
+    asked = {"methods": ["sjd"], "details": False}
+    once = client.predict("a red lantern", **asked, api_name="/compare")[1]
+    entry = once["methods"]["sjd"]
+    assert "repeats" not in once and entry["mean_accepted_length"] > 0
+    assert not any(isinstance(value, list) for value in entry.values())
 
 
 def test_a_race_is_repeated_as_long_as_a_call_may_last(
     tiny_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An hour here: the first race ends in time, and the clock is past it at the second."""
+    """An hour here: the first race ends in time, and the clock is past it at the second. On a Space
+    others wait, and five races are the most.
+    """
     monkeypatch.setattr("lantern_demo.ui.api.perf_counter", iter((0.0, 3500.0, 3700.0)).__next__)
     *_, (_, record) = answers(tiny_service, "a red lantern", ["vanilla"], repeats=3)
     assert len(record["repeats"]["vanilla"]["decode_seconds"]) == 2
-
-
-def test_on_a_space_a_race_is_repeated_less_often(
-    tiny_service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Others wait there."""
     monkeypatch.setenv("SPACE_ID", "a/b")
-    with pytest.raises(gr.Error, match="repeats must be a whole number between 1 and 5, got 6"):
+    with pytest.raises(gr.Error, match="between 1 and 5"):
         next(answers(tiny_service, "a red lantern", ["vanilla"], repeats=6))
 
 
@@ -245,14 +222,11 @@ def test_settings_come_in_one_object(client: Client) -> None:
 
 
 def test_a_prompt_is_completed_as_on_the_page_or_refused(client: Client) -> None:
-    with pytest.raises(
-        AppError,
-        match=r"^prompt names nothing that this model draws: a horse, lanterns, .* Try: a horse$",
-    ):
+    with pytest.raises(AppError, match=r"Try: a horse$"):
         client.predict("a zebra", method="vanilla", api_name="/draw")
     numbers = client.predict("two kittens", method="vanilla", api_name="/draw")[1]
     assert (numbers["completed"], numbers["seed"]) == ("a cat", DEFAULT_SEED)
-    assert "one of a thing" in numbers["warning"] and numbers["unknown_words"] == []
+    assert numbers["warning"] and numbers["unknown_words"] == []
     record = client.predict("a kitten", methods=["vanilla"], api_name="/compare")[1]
     completed = record["prompt"], record["completed"], record["warning"]
     assert completed == ("a kitten", "a cat", None)
@@ -291,8 +265,7 @@ def test_form_link_and_python_refuse_a_setting_by_one_sentence(tiny_service: Ser
 def test_model(client: Client) -> None:
     offer = client.predict(api_name="/model")
     model = offer["model"]
-    assert (model["id"], model["tokens"], model["max_prompt"]) == ("tiny", 256, 200)
-    assert (model["dtype"], model["unavailable_methods"]) == ("float32", [])
+    assert (model["id"], model["tokens"], model["dtype"]) == ("tiny", 256, "float32")
     assert [method["id"] for method in offer["methods"]] == list(METHODS)
     assert len(json.dumps(offer)) < 3_000, "short enough for a language model"
 
@@ -301,17 +274,12 @@ def test_documentation(server: str) -> None:
     """Only the API is public, and its description has a line for each parameter."""
     endpoints = httpx.get(f"{server}gradio_api/info").json()["named_endpoints"]
     assert set(endpoints) == {"/draw", "/compare", "/model"}
-    compare = endpoints["/compare"]
-    named = [p["parameter_name"] for p in compare["parameters"]]
-    assert named == ["prompt", "methods", "seed", "settings", "details", "repeats"]
-    for endpoint in (compare, endpoints["/draw"]):
-        lines = endpoint["description"].splitlines()
-        for parameter in endpoint["parameters"]:
-            name = parameter["parameter_name"]
-            assert any(line.strip().startswith(f"{name}: ") for line in lines), name
-    assert "(int, 0 to 2147483647; default 7)" in compare["description"]
-    assert all(f"{name} (" in compare["description"] for name in KNOBS if name != "seed")
-    assert "{can_draw}" not in endpoints["/draw"]["description"]
+    for name in ("/compare", "/draw"):
+        told, parameters = endpoints[name]["description"], endpoints[name]["parameters"]
+        lines = [line.strip().partition(":")[0] for line in told.splitlines()]
+        assert {parameter["parameter_name"] for parameter in parameters} <= set(lines)
+        assert all(f"{knob} (" in told for knob in KNOBS if knob != "seed")
+        assert "{can_draw}" not in told
     info = httpx.get(f"{server}openapi.json").json()["info"]
     assert (info["title"], info["version"]) == (texts.TITLE, __version__)
 

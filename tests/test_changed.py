@@ -66,17 +66,13 @@ def test_statistics_and_records_have_it(pipe: Pipeline) -> None:
     for method in ("vanilla", "sjd", "lantern"):
         done = pipe.generate("two red lanterns", method, seed=1)
         entry = done.record["methods"][method]
-        assert (
-            entry["changed"]
-            == done.changed
-            == entry["events"]["kinds"].count("r") / len(done.tokens)
-        )
-        lossless, count = METHODS[method].lossless, entry["events"]["kinds"].count("r")
-        assert (count == 0) == lossless
+        count = entry["events"]["kinds"].count("r")
+        assert entry["changed"] == done.changed == count / len(done.tokens)
+        assert (count == 0) == METHODS[method].lossless
 
 
 def test_a_greedy_run_has_no_distance() -> None:
-    with pytest.raises(ValueError, match="temperature is 0; a distance between distributions"):
+    with pytest.raises(ValueError, match="temperature is 0"):
         tvd.picture_tvd(TARGET, DRAFTER, PREFIX, config_of("lantern", sampling=Sampling(0)))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import sys
 import tempfile
@@ -36,13 +35,6 @@ def environment_restored() -> Iterator[None]:
 
 
 @pytest.fixture
-def taken() -> Iterator[int]:
-    """A port that somebody listens to."""
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        yield other.getsockname()[1]
-
-
-@pytest.fixture
 def server() -> Iterator[Server]:
     """A server, or proxy, that notes what it is asked for."""
     with hub_server({}) as server:
@@ -56,18 +48,17 @@ def reached(server: Server, url: str) -> bool:
     return server.asked == [(f"GET {url.removeprefix(server.url)}", None)]
 
 
-@pytest.mark.parametrize("name", ["HTTP_PROXY", "all_proxy"])
-@pytest.mark.parametrize("exempt", [{}, {"no_proxy": "example.com"}])
+@pytest.mark.parametrize(("name", "exempt"), [("HTTP_PROXY", ""), ("all_proxy", "example.com")])
 def test_this_machine_is_reached_without_a_proxy_and_others_through_it(
-    name: str, exempt: dict[str, str], server: Server
+    name: str, exempt: str, server: Server
 ) -> None:
-    os.environ.update({name: server.url, **exempt})
+    os.environ.update({name: server.url, "no_proxy": exempt})
     environment.prepare(None)
     assert reached(server, f"{server.url}/own")
     httpx.get(f"{server.url.replace('127.0.0.1', 'localhost')}/own")
     assert server.asked[-1][0] == "GET /own"
     assert reached(server, ELSEWHERE), "the proxy is asked"
-    assert not exempt or {"example.com", "127.0.0.1"} <= set(os.environ["NO_PROXY"].split(","))
+    assert {"127.0.0.1", *exempt.split()} <= set(os.environ["NO_PROXY"].split(","))
 
 
 def test_a_proxy_of_the_system_stays(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,17 +68,17 @@ def test_a_proxy_of_the_system_stays(server: Server, monkeypatch: pytest.MonkeyP
     assert reached(server, ELSEWHERE)
 
 
-NUMBER = "a whole number between 1 and 65535"
 REFUSED = [
-    ("ALL_PROXY", "ftp://proxy:1", "an address such as http://proxy:8080, or unset (Unknown"),
-    ("http_proxy", "http://h:port", "an address such as http://proxy:8080, or unset (Invalid port"),
-    ("NO_PROXY", "a:b:c", "hosts with commas between, or unset (Invalid port"),
-    ("SSL_CERT_FILE", "/nowhere.pem", "a file of certificates, or unset ("),
-    ("HF_HUB_ETAG_TIMEOUT", "soon", "a whole number of seconds, got 'soon'"),
-    ("GRADIO_SERVER_PORT", "web", f"{NUMBER}, got 'web'"),
-    ("GRADIO_ROOT_PATH", "demo", "a path such as /demo or a whole address, got 'demo'"),
-    ("GRADIO_SERVER_NAME", "192.0.2.1", "an IPv4 address or a name of this machine"),
-    ("GRADIO_TEMP_DIR", __file__, "a folder that this user can write to, got "),
+    ("ALL_PROXY", "ftp://proxy:1", "an address"),
+    ("http_proxy", "http://h:port", "an address"),
+    ("NO_PROXY", "a:b:c", "hosts"),
+    ("SSL_CERT_FILE", "/nowhere.pem", "a file of certificates"),
+    ("HF_HUB_ETAG_TIMEOUT", "soon", "a whole number"),
+    ("GRADIO_SERVER_PORT", "web", "a whole number"),
+    ("GRADIO_ROOT_PATH", "demo", "a path"),
+    ("GRADIO_SERVER_NAME", "192.0.2.1", "an IPv4 address"),
+    ("GRADIO_TEMP_DIR", __file__, "a folder"),
+    ("LANTERN_CACHE", "~nobodyatall/cache", "a folder"),
 ]
 
 
@@ -95,33 +86,28 @@ REFUSED = [
 def test_a_variable_that_is_in_the_way_is_named(name: str, value: str, allowed: str) -> None:
     """Others of its kind, which are in order, are not."""
     os.environ.update({"https_proxy": DEAD, name: value})
-    with pytest.raises(ValueError, match=re.escape(f"{name} must be {allowed}")):
-        environment.prepare(None)
+    with pytest.raises(ValueError, match=f"^{name} must be {allowed}"):
+        root() if name == "LANTERN_CACHE" else environment.prepare(None)
 
 
-def test_a_port_that_is_taken_is_refused(taken: int) -> None:
-    said = f"port {taken} cannot be used, since it is taken; choose another one with "
-    with pytest.raises(ValueError, match=f"{said}--port"):
-        environment.prepare(taken)
-    os.environ["GRADIO_SERVER_PORT"] = str(taken)
-    with pytest.raises(ValueError, match=f"{said}GRADIO_SERVER_PORT"):
-        environment.prepare(None)
-    port = free_port()
-    assert environment.prepare(port) == port, "the option counts"
-    with pytest.raises(ValueError, match=f"--port must be {NUMBER}, got 70000"):
+def test_a_port_that_is_taken_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        with pytest.raises(ValueError, match=f"^port {taken} .* with --port"):
+            environment.prepare(taken)
+        os.environ["GRADIO_SERVER_PORT"] = str(taken)
+        with pytest.raises(ValueError, match=f"^port {taken} .* with GRADIO_SERVER_PORT"):
+            environment.prepare(None)
+        port = free_port()
+        assert environment.prepare(port) == port, "the option counts"
+    with pytest.raises(ValueError, match="--port must be a whole number"):
         environment.prepare(70000)
 
 
 def test_no_folder_for_temporary_files_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
-    with pytest.raises(ValueError, match="TMPDIR must be a folder that this user can write to"):
+    with pytest.raises(ValueError, match="TMPDIR must be a folder"):
         environment.prepare(None)
-
-
-def test_a_cache_in_no_users_home_is_refused() -> None:
-    os.environ["LANTERN_CACHE"] = "~nobodyatall/cache"
-    with pytest.raises(ValueError, match=r"LANTERN_CACHE must be .*: ~nobodyatall/cache is"):
-        root()
 
 
 def test_other_variables_of_gradio_are_not_read(tmp_path: Path) -> None:
@@ -137,8 +123,8 @@ def test_other_variables_of_gradio_are_not_read(tmp_path: Path) -> None:
 
 def test_a_package_that_is_not_installed_is_named() -> None:
     done = ran(sys.executable, "-S", APP, cwd=APP.parent)  # without the installed packages
-    said = "app.py: error: No module named 'httpx'; run pip install -r requirements.txt\n"
-    assert (done.returncode, done.stderr) == (2, said)
+    (told,) = done.stderr.splitlines()
+    assert done.returncode == 2 and "'httpx'" in told and "requirements.txt" in told
 
 
 def test_a_user_without_a_home_and_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

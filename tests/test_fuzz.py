@@ -60,12 +60,11 @@ NUMBERS = st.one_of(
     st.integers(), st.integers(-(10**4000), 10**4000), st.floats(), st.sampled_from(ENDS)
 )
 ODD = ["", " \n\t", "\x00", "\ud800", "\u202e", "NaN", "x" * 3000, "\U0001f3ee" * 50]
-CODE = ["<img src=x onerror=alert(1)>", "{{7*7}}", "${7*7}", "%s%n", "'; DROP TABLE runs; --"]
-PLACES_OF_FILES = ["../../etc/passwd", "file:///etc/passwd", "http://127.0.0.1/"]
+ODD += ["<img src=x onerror=alert(1)>", "{{7*7}}", "${7*7}", "%s%n", "../../etc/passwd"]
 TEXTS = st.one_of(
     st.text(max_size=40),
     st.text(st.characters(categories=["Cc", "Cf", "Cs", "Co", "Mn", "Zl", "Zp"]), max_size=20),
-    st.sampled_from(ODD + CODE + PLACES_OF_FILES),
+    st.sampled_from(ODD),
 )
 FILES = st.sampled_from(["/etc/passwd", "../x", ""]).map(
     lambda path: {"path": path, "meta": {"_type": "gradio.FileData"}}
@@ -77,54 +76,38 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-DEEP = st.integers(1, 100).map(lambda depth: json.loads('{"a":[' * depth + "0" + "]}" * depth))
+BAD = st.one_of(
+    JSON, st.integers(1, 100).map(lambda depth: json.loads('{"a":[' * depth + "0" + "]}" * depth))
+)
 
 # Trees: paths that have no parent, the same path twice, a million nodes, depth beyond a picture,
 # other digits, other separators.
-_WORD = st.text("0123456789", min_size=1, max_size=12)
-LARGE = [
-    "0 " * 1_000_000,
-    " ".join("0" * n for n in range(1, 300)),
-    "0" * 70_000,
-    "0 1 2 3 4 5 6 7 8 9 " * 13,
-]
-LARGE += [" ".join(f"{a}{b}" for a in range(10) for b in range(10))]
+_WORDS = st.lists(st.text("0123456789", min_size=1, max_size=12), max_size=12)
 NO_TREES = ["0 0", "00", "0 00 0", "\u0660", "0\u00a01", "0,1", "-1", "paper ", "0\n1", "[[0]]"]
+NO_TREES += ["0 " * 1_000_000, " ".join("0" * n for n in range(1, 300)), "0" * 70_000]
+
+
+def whole(words: list[str]) -> str:
+    """A tree of paths with all their parents."""
+    return " ".join(sorted({w[:n] for w in words for n in range(1, len(w) + 1)}, key=len))
+
+
 TREE_TEXTS = st.one_of(
-    st.lists(_WORD, max_size=40).map(" ".join),
-    st.lists(_WORD, max_size=12).map(
-        lambda words: " ".join(
-            sorted({w[:n] for w in words for n in range(1, len(w) + 1)}, key=len)
-        )
-    ),
-    st.sampled_from(LARGE + NO_TREES),
-    st.sampled_from(TREES),
-    TEXTS,
+    _WORDS.map(" ".join), _WORDS.map(whole), st.sampled_from([*NO_TREES, *TREES]), TEXTS
 )
 
 # Per parameter, what is often right, so that cases get past the first check.
 GOOD: dict[str, st.SearchStrategy[Any]] = {
-    "prompt": st.sampled_from(
-        ["a red lantern", "two blue lanterns over a lake", "\u706f\u7c60", "<b>"]
-    ),
-    "methods": st.one_of(
-        st.none(), st.lists(st.sampled_from(list(METHODS)), min_size=1, max_size=7)
-    ),
-    "tree": TREE_TEXTS,
-    **{
-        name: st.sampled_from(knob.choices)
-        for name, knob in KNOBS.items()
-        if knob.choices and name != "tree"
-    },
-    **{
-        name: st.integers(int(limit.low), int(limit.high))
-        if limit.whole
-        else st.floats(limit.low, limit.high)
-        for name, limit in ((name, knob.limit) for name, knob in KNOBS.items())
-        if limit is not None
-    },
+    "prompt": st.sampled_from(["a red lantern", "two blue lanterns", "\u706f\u7c60", "<b>"]),
+    "methods": st.none() | st.lists(st.sampled_from(list(METHODS)), min_size=1, max_size=7),
 }
-BAD = st.one_of(JSON, DEEP)
+for name, knob in KNOBS.items():
+    if knob.limit is None:
+        GOOD[name] = TREE_TEXTS if name == "tree" else st.sampled_from(knob.choices)
+    elif knob.limit.whole:
+        GOOD[name] = st.integers(int(knob.limit.low), int(knob.limit.high))
+    else:
+        GOOD[name] = st.floats(knob.limit.low, knob.limit.high)
 NAMED = re.compile("|".join(["prompt", "methods?", "tree", "unknown setting", *KNOBS]))
 
 
@@ -151,15 +134,13 @@ def requests(draw: Any) -> dict[str, Any]:
 @given(requests())
 def test_requests(tiny_service: Service, values: dict[str, Any]) -> None:
     given_ = dict(values)
-    named = {name: given_.pop(name, None) for name in ("prompt", "methods")}
-    request, sentence = attempt(
-        lambda: tiny_service.request(named["prompt"], named["methods"], given_)
-    )
+    prompt, methods = given_.pop("prompt"), given_.pop("methods", None)
+    request, sentence = attempt(lambda: tiny_service.request(prompt, methods, given_))
     if sentence:
         assert NAMED.match(sentence), "a sentence starts with what it is about"
         return
     assert isinstance(request, Request) and request.model == "tiny"
-    assert request.prompt == " ".join(named["prompt"].split()) and 0 < len(request.prompt) <= 200
+    assert request.prompt == " ".join(prompt.split()) and 0 < len(request.prompt) <= 200
     request.prompt.encode()
     assert set(request.methods) <= set(METHODS) and len(request.methods) <= len(METHODS)
     settings = next(iter(request.runs.values())).settings
@@ -186,26 +167,21 @@ def test_trees(text: str) -> None:
     assert all(int(parent) < node for node, parent in enumerate(tree.parents) if node), "no cycles"
 
 
+LINK_NAMES = st.sampled_from(["prompt", "methods", "model", *KNOBS])
+
+
 @fuzz(200)
-@given(
-    st.dictionaries(
-        st.one_of(st.sampled_from(["prompt", "methods", "model", *KNOBS]), TEXTS), TEXTS, max_size=6
-    )
-)
+@given(st.dictionaries(LINK_NAMES | TEXTS, TEXTS, max_size=6))
 def test_links(parameters: dict[str, str]) -> None:
     found, sentence = attempt(lambda: link.read(parameters, REGISTRY["lantern-scenes"]))
     assert sentence or found is None or isinstance(found.settings, Settings)
 
 
+CHANGED_STEPS = st.dictionaries(st.sampled_from(list(step())), JSON, max_size=6)
+
+
 @fuzz(60)
-@given(
-    asked=st.one_of(
-        JSON,
-        st.dictionaries(st.sampled_from(list(step())), JSON, max_size=6).map(
-            lambda changes: step(**changes)
-        ),
-    )
-)
+@given(asked=JSON | CHANGED_STEPS.map(lambda changes: step(**changes)))
 def test_whatever_step_is_sent_is_answered(tiny_service: Service, asked: Any) -> None:
     found = looker(tiny_service)(asked)
     assert set(found) in ({"error"}, {"picture", "tree"})
@@ -231,11 +207,8 @@ def counts(http: httpx.Client) -> dict[int, int]:
     """
     drawing = ("draw", "compare")
     events = http.get("config").json()["dependencies"]
-    return {
-        event["id"]: len(event["inputs"])
-        for event in events
-        if event["backend_fn"] and event["api_name"] not in drawing
-    }
+    private = [one for one in events if one["backend_fn"] and one["api_name"] not in drawing]
+    return {event["id"]: len(event["inputs"]) for event in private}
 
 
 def body_of(value: Any) -> bytes:
@@ -253,17 +226,12 @@ def post(http: httpx.Client, path: str, content: bytes) -> httpx.Response:
 
 PLACES = ["queue/join", "cancel", "reset", "component_server", "upload", "stream/x", "run/compare"]
 PLACES += ["call/compare", "call/v2/compare", "call/draw", "call/v2/model", "call/nothing"]
+DEEP = st.sampled_from([b"[" * 50_000, b'{"a":' * 50_000])
+BODIES = st.one_of(JSON.map(body_of), st.binary(max_size=60), DEEP)
 
 
 @fuzz(100, 0.25)
-@given(
-    st.sampled_from(PLACES),
-    st.one_of(
-        JSON.map(body_of),
-        st.binary(max_size=60),
-        st.sampled_from([b"[" * 50_000, b'{"a":' * 50_000]),
-    ),
-)
+@given(st.sampled_from(PLACES), BODIES)
 def test_no_body_breaks_the_server(http: httpx.Client, place: str, body: bytes) -> None:
     post(http, f"gradio_api/{place}", body)
 
@@ -293,7 +261,7 @@ def test_events_of_the_page_called_by_hand(
 def test_more_than_anything_needs_is_not_read(http: httpx.Client) -> None:
     big = b'{"prompt": "' + b"x" * (9 * 2**20) + b'"}'
     response = post(http, "gradio_api/call/v2/compare", big)
-    assert response.status_code == 413 and "The request is too large; at most 8" in response.text
+    assert response.status_code == 413 and "too large" in response.text
     pieces = (big[i : i + 65536] for i in range(0, len(big), 65536))  # without a length
     try:
         response = http.post("gradio_api/call/v2/compare", content=pieces)
@@ -306,9 +274,7 @@ def test_more_than_anything_needs_is_not_read(http: httpx.Client) -> None:
 
 def test_the_server_is_well_after_all_that(http: httpx.Client) -> None:
     assert http.get("healthz").json()["ready"]
-    body = body_of(
-        {"prompt": "a red lantern", "settings": {"tree": "small"}, "methods": ["vanilla"]}
-    )
+    body = body_of({"prompt": "a red lantern", "methods": ["vanilla"]})
     event_id = post(http, "gradio_api/call/v2/compare", body).json()["event_id"]
     stream = http.get(f"gradio_api/call/compare/{event_id}").text.strip().split("\n\n")[-1]
     assert stream.startswith("event: complete") and '"order": ["vanilla"]' in stream

@@ -29,7 +29,9 @@ from lantern_demo.ui.routes import PREVIEW
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[SimpleNamespace]:
-    """Serve a page with the queue's patches. `gate` holds the endpoint /hold."""
+    """Serve a page with the queue's patches. `gate` holds the endpoint /hold; /write hands a state
+    over and changes it, and /read answers with it.
+    """
     found = SimpleNamespace(ran=[], gate=threading.Event())
 
     def hold(first: str) -> str:
@@ -37,8 +39,16 @@ def served() -> Iterator[SimpleNamespace]:
         found.ran.append(first)
         return first
 
+    def write() -> Iterator[list[int]]:
+        handed = [1]
+        yield handed
+        handed.append(2)
+
     with gr.Blocks() as page:
         gr.api(hold, api_name="hold", concurrency_limit=1)
+        state, button = gr.State(None), gr.Button()
+        written = button.click(write, None, [state], api_name="write")
+        written.then(lambda kept: kept, [state], [gr.JSON()], api_name="read")
     page.queue(api_open=False)
     patches.calm_queue(page)
     patches.drop_lost_messages(page)
@@ -53,9 +63,7 @@ def call(served: SimpleNamespace, value: str, **more: Any) -> httpx.Response:
 
 
 def test_another_version_of_gradio_is_looked_through_first() -> None:
-    assert gr.__version__ == patches.CHECKED, (
-        "open ui/gradio_patches.py and check each function with the new version"
-    )
+    assert gr.__version__ == patches.CHECKED, "check each function with the new version"
 
 
 class Noted(functools.partial):  # type: ignore[type-arg]
@@ -104,17 +112,10 @@ def test_the_first_page_may_take_longer_than_gradio_waits(monkeypatch: pytest.Mo
 
 def test_a_link_has_the_previews_of_this_page(server: str) -> None:
     """One set of tags, with whole addresses also behind a proxy."""
-    for headers, address in (
-        ({}, server),
-        (
-            {"x-forwarded-host": "demo.example", "x-forwarded-proto": "https"},
-            "https://demo.example/",
-        ),
-    ):
-        page = httpx.get(server, headers=headers).text
-        tags = re.findall(
-            r'<meta\s+(?:name|property)="((?:og|twitter):[^"]*)"\s+content="([^"]*)"', page
-        )
+    proxy = {"x-forwarded-host": "demo.example", "x-forwarded-proto": "https"}
+    tag = re.compile(r'<meta\s+(?:name|property)="((?:og|twitter):[^"]*)"\s+content="([^"]*)"')
+    for headers, address in (({}, server), (proxy, "https://demo.example/")):
+        tags = tag.findall(httpx.get(server, headers=headers).text)
         told = dict(tags)
         assert len(told) == len(tags) and "Gradio" not in str(tags)
         assert (told["og:title"], told["og:description"]) == (texts.TITLE, texts.PREVIEW)
@@ -168,28 +169,12 @@ def test_a_kept_file_outlives_the_runs_folder(
     button = gr.DownloadButton()
     copy = Path(patches.keep_file(button, str(file)))
     file.unlink()
-    assert copy.read_text(encoding="utf-8") == "{}" and str(copy) in button.temp_files, (
-        "Gradio serves it and deletes it in time"
-    )
+    assert copy.read_text(encoding="utf-8") == "{}"
+    assert str(copy) in button.temp_files, "Gradio serves it and deletes it in time"
 
 
-def test_a_state_keeps_the_object_itself() -> None:
+def test_a_state_keeps_the_object_itself(served: SimpleNamespace) -> None:
     """A run hands its state over once and changes it; what follows reads what it noted since."""
-
-    def write() -> Iterator[list[int]]:
-        handed = [1]
-        yield handed
-        handed.append(2)
-
-    with gr.Blocks() as page:
-        state, button = gr.State(None), gr.Button()
-        button.click(write, None, [state], api_name="write").then(
-            lambda kept: kept, [state], [gr.JSON()], api_name="read"
-        )
-    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True)
-    try:
-        client = Client(address, verbose=False)
-        client.predict(api_name="/write")
-        assert client.predict(api_name="/read") == [1, 2]
-    finally:
-        page.close(verbose=False)
+    client = Client(served.url, verbose=False)
+    client.predict(api_name="/write")
+    assert client.predict(api_name="/read") == [1, 2]

@@ -53,10 +53,7 @@ def test_a_thing_has_more_names_than_the_vocabulary() -> None:
     assert set(BOOK.forms) == names | {plural(name) for name in names}
     assert BOOK.forms.keys() > {"kitty", "kitties", "buses", "foxes", "snowmen", "fish", "monkeys"}
     assert not {"kitty", "cats"} & BOOK.words
-    few = Phrasebook(BOOK.words - {"cat"})
-    assert BOOK.forms.keys() - few.forms.keys() == {
-        "cat", "cats", "kitten", "kittens", "kitty", "kitties"
-    }  # fmt: skip
+    assert not {"cat", "kitties"} & Phrasebook(BOOK.words - {"cat"}).forms.keys()
     assert BOOK.unread(["Hill", "KITTENS", "zebra"]) == ["zebra"]
 
 
@@ -86,58 +83,22 @@ def test_captions_of_every_wording_are_read(omit: bool) -> None:
         bare = {part for part in OF_LANTERNS if not ATTRIBUTES[part][values[part]]}
         there = values.keys() - bare
         assert reading.said.keys() <= there and (omit or reading.said.keys() == there), text
-        heard = f" {text} ".replace(",", " ,").replace("moonless sky", "moonless")
-        for part in there:
-            phrases = set(wordings[part][values[part]]) - {"a"}
-            if any(f" {phrase} " in heard for phrase in phrases):
-                assert part in reading.said, (text, part)
-
-
-# The words of each class, written down here by themselves so that a slip in the wordings is seen.
-WORDS = {
-    "count": "a one|two pair|three|four",
-    "colour": "red scarlet crimson|orange amber|yellow golden|green jade|blue azure|purple violet",
-    "shape": "round globe|box square|sky floating",
-    "place": "lake water|hill hills mountains|plain field fields meadow",
-    "time": "dusk sunset evening|night midnight|dawn sunrise morning",
-    "moon": "no without moonless|the with",
-}
-
-
-@pytest.mark.parametrize("part", WORDS)
-def test_a_wording_has_a_word_of_its_own_class_alone(part: str) -> None:
-    own = [set(words.split()) for words in WORDS[part].split("|")]
-    assert len(own) == len(WORDINGS[part])
-    for number, wordings in enumerate(WORDINGS[part]):
-        for wording in wordings + (THING_PLACES[number] if part == "place" else ()):
-            words = set(wording.replace("a pair", "pair").split())
-            assert [n for n, some in enumerate(own) if some & words] == [number], wording
 
 
 @pytest.mark.parametrize(
     ("prompt", "said"),
     [
-        (
-            "A Golden\tLANTERN, near the Hills!",
-            "count one, colour golden, thing lantern, place over the hills",
-        ),
-        (
-            "two sky lanterns under a moonless sky",
-            "count two, shape sky, thing lantern, moon under a moonless sky",
-        ),
-        ("red lanterns and the moon", "colour red, thing lantern, moon with a full moon"),
-        ("a lantern and four more lanterns", "count four, thing lantern"),
-        ("redder lanterns of the nighttime", "thing lantern"),
-        ("a fluffy cat", "count one, thing cat"),
-        ("Two kitties on the water", "count two, thing cat, place on the water"),
-        ("an apple and a castle up the hill", "count one, thing apple, place on a hill"),
-        ("a zebra over a lake", "place over a lake"),
-        ("redder nights", ""),
+        ("A Golden\tLANTERN, near the Hills!", "one, golden, lantern, over the hills"),
+        ("two sky lanterns under a moonless sky", "two, sky, lantern, under a moonless sky"),
+        ("a lantern and four more lanterns", "four, lantern"),
+        ("redder lanterns of the nighttime", "lantern"),
+        ("Two kitties on the water", "two, cat, on the water"),
+        ("an apple and a castle up the hill", "one, apple, on a hill"),
+        ("a zebra over a lake", "over a lake"),
     ],
 )
 def test_what_a_prompt_says(prompt: str, said: str) -> None:
-    found = BOOK.read(prompt).said
-    assert {f"{part} {phrase}" for part, phrase in found.items()} == set(said.split(", ")) - {""}
+    assert ", ".join(BOOK.read(prompt).said.values()) == said
 
 
 MOON = "with a full moon"
@@ -149,47 +110,31 @@ SHY, NO_WIDTH, MARK = "\u00ad", "\u200b", "\ufeff"
 @pytest.mark.parametrize(
     ("prompt", "drawn", "why"),
     [
-        ("five red lanterns", "four red round lanterns over a lake at dusk", AT_MOST),
         ("12 lanterns at night", "four round lanterns over a lake at night", AT_MOST),
-        ("2 jade lanterns", "two jade round lanterns over a lake at dusk", ""),
         ("red lanterns and the moon", "three red round lanterns over a lake at dusk " + MOON, ""),
         ("two red zebra sky lanterns by the lake", "two red sky lanterns by the lake at dusk", ""),
         ("four box lanterns in a field at dawn!", "four box lanterns in a field at dawn!", ""),
         ("a green box lantern and an apple", "one green box lantern over a lake at dusk", ONE_KIND),
-        ("a lantern and a cat on a hill", "one round lantern over the hills at dusk", ONE_KIND),
-        (
-            "three round lanterns on a hill at dusk",
-            "three round lanterns over the hills at dusk",
-            "",
-        ),
-        ("a cat", "a cat", ""),
+        ("two sky lanterns on a hill at dusk", "two sky lanterns over the hills at dusk", ""),
         ("The kitten!", "a cat", ""),
         ("a fluffy cat with a moon", "a cat with a full moon", ""),
         ("one apple up the hill under a moonless sky", "an apple in the hills without a moon", ""),
         ("apple in a field in the morning", "an apple on a plain at dawn", ""),
         ("two KITTENS by the lake at sunset", "a cat on a lake at dusk", ONE_THING),
-        ("two blue cats", "a cat", ONE_THING),
         ("cats", "a cat", ONE_THING),
         ("a red cat", "a cat", ONE_THING),
         ("a fish at night", "a fish at night", ""),
         ("5 fish", "a fish", ONE_THING),
         ("a cat and her kittens", "a cat", ""),
         ("a cat in a tree", "a cat", ONE_KIND),
-        ("two frogs and a car over a lake at dusk", "a frog on a lake at dusk", ONE_KIND),
         ("a couple of lanterns", "two round lanterns over a lake at dusk", ""),
-        ("a trio of red lanterns", "three red round lanterns over a lake at dusk", ""),
         ("two dozen lanterns", "four round lanterns over a lake at dusk", AT_MOST),
-        ("a couple of cats", "a cat", ONE_THING),
         ("no cat", "a cat", NOT_LEFT_OUT),
-        ("a dog without a cat", "a dog", NOT_LEFT_OUT),
         ("zero lanterns", "three round lanterns over a lake at dusk", NOT_LEFT_OUT),
         ("a cat at night, no moon", "a cat at night without a moon", ""),
-        ("a_cat", "a cat", ""),
-        ("a+cat+at+night", "a cat at night", ""),
-        ("a%20cat", "a cat", ""),
+        ("a_cat+at%20night", "a cat at night", ""),
         ("three_red_round_lanterns_over_a_lake_at_dusk", USUAL, ""),
-        (f"a c{NO_WIDTH}at{MARK}", "a cat", ""),
-        (f"2 re{SHY}d lanterns", "two red round lanterns over a lake at dusk", ""),
+        (f"2 re{SHY}d lan{NO_WIDTH}terns{MARK}", "two red round lanterns over a lake at dusk", ""),
     ],
 )
 def test_a_prompt_is_completed(prompt: str, drawn: str, why: str) -> None:
@@ -207,8 +152,7 @@ def test_a_prompt_is_completed(prompt: str, drawn: str, why: str) -> None:
         ("\u7ea2\u706f\u7b3c", "lanterns", "three red round lanterns over a lake at dusk"),
         ("Wolves at night", "a dog", "a dog at night"),
         ("lamps at night", "lanterns", "three red round lanterns over a lake at night"),
-        ("a raspberry in the hills", "a strawberry", "a strawberry in the hills"),
-        ("raspberries", "a strawberry", "a strawberry"),
+        ("raspberries in the hills", "a strawberry", "a strawberry in the hills"),
     ],
 )
 def test_a_refusal_names_what_is_nearest_by_meaning(prompt: str, thing: str, offer: str) -> None:
@@ -218,37 +162,29 @@ def test_a_refusal_names_what_is_nearest_by_meaning(prompt: str, thing: str, off
     offers = refused.value.offers
     assert next(iter(offers.items())) == (thing, offer)
     assert len(offers) == MOST_OFFERS and "lanterns" in offers and "a cat" in offers
-    more = 1 + len(THINGS) - MOST_OFFERS
-    told = f": {', '.join(offers)} and {more} more things. Try: {offer}"
-    assert str(refused.value) == f"prompt names nothing that this model draws{told}"
+    assert f"and {1 + len(THINGS) - MOST_OFFERS} more" in str(refused.value)
     for found in offers.values():
         assert BOOK.completed(found).prompt == found
-
-
-LAKE = "three red round lanterns over a lake at dusk"
 
 
 @pytest.mark.parametrize(
     ("prompt", "drawn", "left_out"),
     [
-        (LAKE, LAKE, ""),
+        (USUAL, USUAL, ""),
         ("eine Katze", "a cat", "eine, Katze cat"),
-        ("Katzen at night", "a cat at night", "Katzen cat"),
         ("\U0001f431", "a cat", "\U0001f431 cat"),
         ("\u2764\ufe0f", "a heart", "\u2764 heart"),
         ("\U0001f3e1", "a house", "\U0001f3e1 house"),  # house with garden
         ("\U0001f383", "a pumpkin", "\U0001f383 pumpkin"),  # jack-o-lantern
         ("cta", "a cat", "cta cat"),
         ("a castel, two catz", "a castle", "castel castle, two, catz cat"),
-        ("the kittens", "a cat", ""),
         ("a dog riding a bike", "a dog", "riding, bike car"),
         ("a red car at night", "a car at night", "red"),
         ("one cat, two dogs", "a cat", "two, dogs"),
-        ("red and blue lanterns", LAKE, "blue"),
-        ("five red lanterns", LAKE.replace("three", "four"), ""),
+        ("red and blue lanterns", USUAL, "blue"),
+        ("five red lanterns", USUAL.replace("three", "four"), ""),
         ("sunset over mountains", "three red round lanterns in the mountains at sunset", ""),
-        ("a big hat for Maria", LAKE, "big, hat, Maria"),
-        ("no cat", "a cat", "no"),
+        ("a big hat for Maria", USUAL, "big, hat, Maria"),
     ],
 )
 def test_what_comes_of_a_prompt(prompt: str, drawn: str, left_out: str) -> None:
@@ -273,9 +209,7 @@ def test_a_slip_of_the_keys_is_the_thing(thing: str) -> None:
     [
         ("", "thing cat", "a cat"),
         ("", "colour red", "red lanterns"),
-        ("", "thing lantern", USUAL),
         (USUAL, "thing cat", "a cat on a lake at dusk"),
-        (USUAL, "colour red", "three round lanterns over a lake at dusk"),
         (USUAL, "colour blue", USUAL.replace("red", "blue")),
         ("a cat on a lake at dusk", "thing lantern", USUAL),
         ("a cat at night", "thing cat", "a cat at night"),
@@ -283,7 +217,6 @@ def test_a_slip_of_the_keys_is_the_thing(thing: str) -> None:
         ("a cat in the hills", "place over the hills", "a cat"),
         ("a lantern at dawn", "count three", "three lanterns at dawn"),
         ("golden lanterns", "time at night", "golden lanterns at night"),
-        ("at night with a moon", "thing lantern", f"{USUAL[:-7]}at night with a moon"),
     ],
 )
 def test_a_chip_edits_a_prompt(before: str, chip: str, after: str) -> None:

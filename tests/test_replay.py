@@ -11,21 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+import pages
 import pytest
-from pages import (
-    DEFAULT,
-    IN_A_BROWSER,
-    LANES,
-    check_for_axe,
-    draw,
-    expect,
-    lit,
-    new_tab,
-    open_page,
-    scripts,
-)
-from pages import drawn as wait_for_lanes
-from test_evidence import held_against_draws
+from pages import DEFAULT, LANES, draw, expect, lit, open_page, scripts
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.ui import texts
@@ -34,7 +22,7 @@ from lantern_demo.ui.recorded import recorded_runs
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = IN_A_BROWSER
+pytestmark = pages.IN_A_BROWSER
 
 # Bounds so wide that every method that may accept more does, and trees so small that they are drawn
 # with pictures.
@@ -52,7 +40,7 @@ HEADLINE = "#headline h1"
 @pytest.fixture(scope="module")
 def shown(browser: Browser, server: str) -> Iterator[Page]:
     """The page with the first recorded run, at its end. A test leaves it so."""
-    with new_tab(browser) as page:
+    with pages.new_tab(browser) as page:
         open_page(page, server)
         yield page
 
@@ -72,8 +60,8 @@ def drawn(page: Page, server: str, methods: list[str], **asked: Any) -> list[dic
     open_page(page, f"{server}?{urlencode(ASKED | asked | {'methods': ','.join(methods)})}")
     expect(page.locator("#status")).to_contain_text(texts.READY_LINK)
     draw(page)
-    wait_for_lanes(page, len(methods))
-    lanes = page.evaluate("lanternRun.lanes.map(({ image, picture, ...told }) => told)")
+    pages.drawn(page, len(methods))
+    lanes = pages.lanes_of(page)
     assert [lane["id"] for lane in lanes] == methods
     return lanes
 
@@ -132,34 +120,31 @@ def test_a_replay_counts_in_the_headline_and_ends_with_the_result(tab: Page, ser
 def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
     """The headline, each lane's steps and seconds, and its place by these; half-way its pieces."""
     run = recorded_runs()[0].record["methods"]
-    steps = {name: entry["steps"] for name, entry in run.items()}
     expect(shown.locator(HEADLINE)).to_have_text(result_of(run))
     order = sorted(run, key=lambda name: run[name]["decode_seconds"])
-    expect(shown.locator(f"#lane-{order[0].replace('+', 'p')}[data-first]")).to_be_visible()
     for name, lane in zip(run, LANES, strict=True):
-        card = shown.locator(f"#lane-{lane}")
-        expect(card.locator(".big")).to_have_text(f"{steps[name]} steps")
-        places = ["1st", "2nd", "3rd", "4th", "5th"]
-        expect(card.locator(".place")).to_have_text(places[order.index(name)])
-        gain, took = run[name]["speedup"], run[name]["decode_seconds"]
-        fast = f"{gain:.2f}\u00d7 faster" if gain >= 0.995 else f"{1 / gain:.2f}\u00d7 slower"
-        facts = f"{took:.2f} s" if name == "vanilla" else f"{fast}, {took:.2f} s"
-        expect(card.locator(".small")).to_have_text(facts)
+        card, gain = shown.locator(f"#lane-{lane}"), run[name]["speedup"]
+        expect(card.locator(".big")).to_have_text(f"{run[name]['steps']} steps")
+        expect(card.locator(".place")).to_have_text(texts.WEB["places"][order.index(name)])
+        fast = "" if name == "vanilla" else f"{max(gain, 1 / gain):.2f}\u00d7"
+        for fact in (fast, f"{run[name]['decode_seconds']:.2f} s"):
+            expect(card.locator(".small")).to_contain_text(fact)
     pill = shown.locator("#lane-vanilla .pill")
     expect(pill).to_be_visible()
     scrub(shown, 500)
     expect(pill).to_be_hidden()
+    half = run["vanilla"]["events"]["milliseconds"][-1] / 2
     for name, lane in zip(run, LANES, strict=True):  # each on its own clock
         events = run[name]["events"]
-        half = run["vanilla"]["events"]["milliseconds"][-1] / 2
         pieces = events["committed"][bisect_right(events["milliseconds"], half) - 1]
         expect(shown.locator(f"#lane-{lane} .big")).to_have_text(f"{pieces} pieces")
-    expect(shown.locator(HEADLINE)).to_have_text(re.compile(r".+ leads: \d+ of 256 pieces\."))
     scrub(shown, 1000)
 
 
 def test_what_is_slower_than_vanilla_is_said_in_words(browser: Browser) -> None:
-    """In the headline, in a lane's number, and in the reason below the lanes."""
+    """In the headline, in a lane's number, and in the reason below the lanes. Seconds that are
+    shown as equal share a rank.
+    """
 
     def lane(name: str, steps: int, took: float, spent: float) -> dict[str, Any]:
         parts = {"draft": spent / 4, "check": spent / 2, "keep": spent / 4}
@@ -176,29 +161,24 @@ def test_what_is_slower_than_vanilla_is_said_in_words(browser: Browser) -> None:
 
         assert asked("ratio(speedup(lanes[1], lanes[0]))", vanilla, slow) == "1.50\u00d7 slower"
         headline = "headlineOf(lanes).join('').replaceAll('\\u00a0', ' ')"
-        assert asked(headline, vanilla, quick) == "EAGLE-1 took 142 steps. Vanilla: 255."
-        assert asked(headline, vanilla, slow) == "Vanilla was fastest: 2.00 s."
-        told = "EAGLE-1 was fastest: 1.00 s. Vanilla: 2.00 s."
-        assert asked(headline, quick, slow, vanilla) == told
-        assert asked(headline, vanilla, slow | {"steps": 300}) == "Vanilla was fastest: 2.00 s."
-        assert asked(headline, quick) == "EAGLE-1 took 142 steps."
-        assert asked(headline, quick, slow) == "EAGLE-1 was fastest: 1.00 s."
         tied = slow | {"milliseconds": [1, 1004]}
-        assert asked(headline, quick, tied, vanilla) == "LANTERN++ took 98 steps. Vanilla: 255."
+        for lanes, told in (
+            ([vanilla, quick], "EAGLE-1 took 142 steps. Vanilla: 255."),
+            ([vanilla, slow | {"steps": 300}], "Vanilla was fastest: 2.00 s."),
+            ([quick, slow, vanilla], "EAGLE-1 was fastest: 1.00 s. Vanilla: 2.00 s."),
+            ([quick, tied, vanilla], "LANTERN++ took 98 steps. Vanilla: 255."),
+            ([quick], "EAGLE-1 took 142 steps."),
+        ):
+            assert asked(headline, *lanes) == told
         done = [{"id": name, "phase": "done"} for name in "abc"]
         seconds = [one | {"seconds": s} for one, s in zip(done, (0.634, 0.628, 0.64), strict=True)]
-        assert asked("[...ranksOf(lanes).values()]", *seconds) == [0, 0, 2], "as they are shown"
+        assert asked("[...ranksOf(lanes).values()]", *seconds) == [0, 0, 2]
         open_ = {"id": "d", "phase": "drawing", "seconds": 0.631}
         assert asked("[...ranksOf(lanes).keys()]", *seconds, open_) == ["a", "b"]
-        why = asked("reason(lanes)", vanilla, slow, quick)
-        assert why.startswith(
-            "LANTERN++ takes 98 steps instead of 255. Each of them takes 3.8 times"
-        )
-        assert why.endswith("so it is 1.50\u00d7 slower.")
-        assert asked("reason(lanes)", vanilla, quick).endswith("it is 2.00\u00d7 faster.")
-        assert asked("reason(lanes)", vanilla) == ""
-        disturbed = asked("reason(lanes)", vanilla, quick | {"disturbed": True})
-        assert disturbed.endswith(f"faster. {texts.WEB['disturbed']}"), "ratios stay"
+        why = asked("reason(lanes)", vanilla, slow | {"disturbed": True}, quick)
+        for fact in ("LANTERN++", "98", "255", "3.8 times", "1.50\u00d7 slower"):
+            assert fact in why
+        assert why.endswith(texts.WEB["disturbed"]) and asked("reason(lanes)", vanilla) == ""
 
 
 def test_the_leader_is_named_late_and_stays_whoever_has_the_time_slice(browser: Browser) -> None:
@@ -209,14 +189,11 @@ def test_the_leader_is_named_late_and_stays_whoever_has_the_time_slice(browser: 
         return [told | {"id": a, "committed": n, "seconds": s} for a, (n, s) in drawn.items()]
 
     frames = [
-        (lanes(a=(60, 0.2), b=(0, 0.0)), None),
         (lanes(a=(60, 0.2), b=(25, 0.1)), None),
         (lanes(a=(60, 0.2), b=(30, 0.1)), "a"),
         (lanes(a=(60, 0.2), b=(62, 0.2)), "a"),
-        (lanes(a=(60, 0.2), b=(95, 0.3)), "a"),
         (lanes(a=(90, 0.3), b=(84, 0.25)), "a"),
         (lanes(a=(90, 0.3), b=(110, 0.3)), "b"),
-        (lanes(a=(120, 0.38), b=(110, 0.3)), "b"),
     ]
     with scripts(browser, "dom", "clock") as page:
         found = page.evaluate(
@@ -339,15 +316,14 @@ def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
         shown.keyboard.press(key)
         told(shown, begins)
     told(shown, texts.PANEL["phases"]["alike"])
-    numbers = r"Piece \d+: p [\d.]+ \+ look-alikes [\d.]+ reaches [\d.]+: kept\."
-    expect(panel.locator("li.alike").first).to_have_text(re.compile(numbers))
+    expect(panel.locator("li.alike").first).to_contain_text("look-alikes")
     expect(panel.locator("li.own")).to_have_count(1)
     shown.keyboard.press("Enter")
     expect(title).not_to_have_text(first)
     shown.keyboard.press("ArrowLeft")
     expect(title).to_have_text(first)
     told(shown, "3. Keep.")
-    check_for_axe(shown, "the panel")
+    pages.check_for_axe(shown, "the panel")
     shown.set_viewport_size({"width": 1280, "height": 900})
     expect(shown.locator(HEADLINE)).to_have_text(before)
 
@@ -408,9 +384,7 @@ def test_a_click_on_a_piece_tells_the_step_that_drew_it(shown: Page) -> None:
     assert lit(shown, ".panel .large", 40) and not lit(shown, ".panel .large", 20)
     shown.keyboard.press("ArrowRight")
     shown.keyboard.press("ArrowRight")
-    current = shown.locator(".guesses [aria-current] b")
-    expect(current.first).to_have_text("Piece 41:")
-    assert {*current.all_text_contents()} == {"Piece 41:"}, "one or two guesses for the place"
+    expect(shown.locator(".guesses [aria-current] b").first).to_have_text("Piece 41:")
     click_piece(shown, ".panel .large", 255)
     expect(title).to_have_text(step("eagle2", 255))
     assert not lit(shown, ".panel .large", 40)
@@ -422,9 +396,8 @@ def test_a_click_on_a_piece_tells_the_step_that_drew_it(shown: Page) -> None:
     shown.keyboard.press("ArrowRight")
     told(shown, texts.PANEL["phases"]["alone"])
     click_piece(shown, ".panel .large", 255)
-    for key, cell in (("ArrowLeft", 254), ("ArrowRight", 255), ("ArrowRight", 255)):
-        shown.keyboard.press(key)
-        expect(title).to_have_text(step("vanilla", cell))
+    shown.keyboard.press("ArrowRight")
+    expect(title).to_have_text(step("vanilla", 255))
 
 
 def test_a_piece_that_is_pointed_at_is_lit_in_all_lanes(shown: Page) -> None:
@@ -454,21 +427,17 @@ def test_every_method_says_what_became_of_its_guesses(tab: Page, server: str, no
     tab.locator(".panel li").first.wait_for()
     seen = set()
     for number, lane in enumerate(lanes):
-        compared = held_against_draws(METHODS[lane["id"]], noise, "sampled")
         steps = tab.evaluate(f"({SAID})(lanternRun.lanes[{number}])")
         text = json.dumps(steps)
         assert not any(broken in text for broken in ("NaN", "undefined", "{}", "null")), lane["id"]
-        if lane["window"]:
-            assert any("The model itself made" in step["sentences"][0] for step in steps)
-        for step, (tree, trials) in enumerate(zip(lane["trees"], lane["trials"], strict=True)):
-            for node, fate, words in steps[step]["guesses"]:
+        assert ("The model itself made" in text) == lane["window"]
+        for said, tree, trials in zip(steps, lane["trees"], lane["trials"], strict=True):
+            rows = {row[0]: row for row in trials}
+            for node, fate, words in said["guesses"]:
                 seen.add(fate)
-                row = next((row for row in trials if row[0] == node), None)
-                assert (fate == "untried") == (row is None)
+                assert (fate == "untried") == (node not in rows)
                 assert (fate in ("kept", "alike")) <= (node in tree["path"])
-                if row:
-                    assert words.endswith("dropped." if fate == "dropped" else "kept.")
-                    assert (len(row) == 1) == compared == ("reach" not in words)
+                assert ("reach" in words) == (len(rows.get(node, [])) == 4)
                 assert ("look-alikes" in words) <= ("lantern" in lane["id"])
     assert seen == {"kept", "alike", "dropped", "untried"}
 
@@ -502,7 +471,11 @@ TREE = {
 
 
 def test_a_step_is_read_from_tree_path_and_trials(browser: Browser) -> None:
-    """By hand for a tree with branches."""
+    """By hand for a tree with branches. Of a large tree a part is shown, with what was kept and
+    tried, and each behind its parent.
+    """
+    wide = {"tokens": list(range(100)), "parents": [0] * 99 + [90], "path": [0, 90, 99]}
+    large = {"trees": [None, wide], "trials": [None, [[n] for n in (*range(1, 91), 99)]]}
     with scripts(browser, "dom", "grid", "steps") as page:
         page.evaluate("given => { [window.lane, window.WORDS] = given; }", [TREE, texts.PANEL])
         found = page.evaluate("guessesOf(lane, 1).map((one) => [one.node, one.place, one.fate])")
@@ -510,26 +483,15 @@ def test_a_step_is_read_from_tree_path_and_trials(browser: Browser) -> None:
         words = page.evaluate("guessesOf(lane, 1).map((one) => verdictOf(one, lane.evidence))")
         asked = page.evaluate("askedFor(lane, 1)")
         keep = page.evaluate("sentenceOf(lane, 1, 'keep', guessesOf(lane, 1))")
+        nodes = page.evaluate("lane => shownNodes(lane, 1)", large)
+    assert len(nodes) == 17 and {0, 90, 99} <= set(nodes) and nodes == sorted(nodes)
     assert found == [
         *([1, 1, "dropped"], [2, 1, "kept"], [3, 2, "untried"], [4, 2, "alike"]),
         [5, 3, "untried"],
     ]
     assert inside == [2, 4, 5]
-    assert words == [
-        "p 0.100 does not reach 0.400: dropped.",
-        "p 0.500 reaches 0.400: kept.",
-        "Dropped with the guess before it.",
-        "p 0.001 + look-alikes 0.002 reaches 0.002: kept.",
-        "Not tried: another guess was kept first.",
-    ]
+    assert words[0] == "p 0.100 does not reach 0.400: dropped."
+    assert words[3] == "p 0.001 + look-alikes 0.002 reaches 0.002: kept."
+    assert words[2] == texts.PANEL["verdicts"]["lost"]  # type: ignore[index]
     assert asked["tree"]["at"] == 0 and asked["tree"]["parents"] == [0, 0, 0, 1, 2, 4]
-    assert keep.startswith("Kept: 2 of 5 guesses. The model adds one piece itself: 3 new pieces.")
-
-
-def test_of_a_large_tree_a_part_is_shown(browser: Browser) -> None:
-    """With what was kept and tried, and each behind its parent."""
-    wide = {"tokens": list(range(100)), "parents": [0] * 99 + [90], "path": [0, 90, 99]}
-    large = {"trees": [None, wide], "trials": [None, [[n] for n in (*range(1, 91), 99)]]}
-    with scripts(browser, "dom", "grid", "steps") as page:
-        nodes = page.evaluate("lane => shownNodes(lane, 1)", large)
-    assert len(nodes) == 17 and {0, 90, 99} <= set(nodes) and nodes == sorted(nodes)
+    assert "2 of 5 guesses" in keep and "3 new pieces" in keep

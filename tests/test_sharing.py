@@ -12,12 +12,11 @@ from urllib.parse import parse_qsl
 
 import pytest
 from PIL import Image
-from tiny import write_tiny_model
 
-from lantern_demo import load
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.window import Window
+from lantern_demo.faults import NotAllowed
 from lantern_demo.models.registry import BUNDLED, REGISTRY
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.record import Entry
@@ -29,12 +28,8 @@ from lantern_demo.ui.files import write_picture, write_sheet
 from lantern_demo.ui.run_view import picture_address, picture_of, results_view
 
 TINY = replace(REGISTRY["lantern-scenes"], id="tiny")
-DYNAMIC = {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8}  # the small one
-
-
-@pytest.fixture(scope="module")
-def pipe(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return load(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", grid=8), "cpu")
+# the small trees
+TREE, DYNAMIC = "0 1 2 00 01 10 000", {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +57,7 @@ def test_a_picture_says_what_it_shows(runs: list[Result], tmp_path: Path) -> Non
     said = [told[name] for name in ("prompt", "seed", "method", "model")]
     assert said == ["a lantern \u706f", "5", "lantern++", "tiny"]
     settings = json.loads(told["settings"])
-    assert settings["lantern_k"] == 10 and settings["tree"] == "0 1 2 00 01 10 000", "what ran"
+    assert settings["lantern_k"] == 10 and settings["tree"] == TREE, "what ran"
 
 
 def test_the_sheet_holds_every_picture(
@@ -70,7 +65,7 @@ def test_the_sheet_holds_every_picture(
 ) -> None:
     pictures = {run.method: run.image for run in runs}
     with Image.open(write_sheet(tmp_path, record, pictures)) as sheet:
-        assert sheet.width > 3 * 64 and sheet.height > 64
+        assert sheet.width > 3 * 256 and sheet.height > 256
         assert sheet.info["prompt"] == record["prompt"] and "method" not in sheet.info
     long = record | {"prompt": "lantern " * 200 + "x" * 500}
     with Image.open(write_sheet(tmp_path, long, {})) as sheet:
@@ -82,22 +77,18 @@ def test_a_link_gives_the_settings_back(record: dict[str, Any]) -> None:
     asked = link.read(dict(parse_qsl(text[1:])), TINY)
     assert asked is not None
     assert (asked.prompt, asked.methods, asked.seeded) == (record["prompt"], record["order"], True)
-    assert asked.settings.as_dict() == record["settings"] | {
-        "tree": "0 1 2 00 01 10 000",
-        **DYNAMIC,
-    }
+    assert asked.settings.as_dict() == record["settings"] | {"tree": TREE, **DYNAMIC}
     assert link.read({"utm_source": "somewhere", "__theme": "dark"}, TINY) is None
     unseeded = link.read({"noise": "independent"}, TINY)
     assert unseeded is not None and unseeded.settings.noise == "independent" and not unseeded.seeded
 
 
 def test_a_link_draws_its_pictures_where_other_trees_are_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tokens come back, the relaxed methods' too, on a machine that chooses other trees by
     itself.
     """
-    pipe = load(write_tiny_model(tmp_path / "tiny", grid=4), "cpu")
     methods = ["lantern", "lantern++", "sjd"]  # one of each kind of drafts
 
     def drawn(**settings: Any) -> dict[str, Result]:
@@ -128,36 +119,26 @@ def test_a_link_draws_its_pictures_where_other_trees_are_chosen(
 
 
 @pytest.mark.parametrize(
-    ("parameters", "sentence"),
+    ("name", "value"),
     [
-        ({"tree": "<img src=x>"}, "tree must be one of"),
-        ({"seed": "1e400"}, "seed must be a whole number"),
-        ({"temperature": "[" * 50_000}, "temperature must be a number"),
-        ({"draft_nodes": "100", "draft_top_k": "2", "draft_depth": "1"}, "must be at most 7"),
-        ({"model": "../../etc"}, "model must be tiny"),
-        ({"methods": "vanilla,scd"}, "method must be one of vanilla, .* got 'scd'"),
-        ({"prompt": "x" * 5000}, "prompt has 5000 characters, at most 200 are allowed"),
+        ("seed", "1e400"),
+        ("temperature", "[" * 50_000),
+        ("model", "../../etc"),
+        ("prompt", "x" * 5000),
     ],
 )
-def test_a_bad_link_is_refused_with_a_sentence(parameters: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        link.read({"top_p": "0.5", **parameters}, TINY)
-
-
-def test_a_run_that_begins_has_a_link(pipe: Pipeline) -> None:
-    request = pipe.request("a lantern", ["vanilla", "lantern"], seed=9, lantern_k=7)
-    asked = link.read(dict(parse_qsl(link.query_of(request, pipe.defaults)[1:])), pipe.info)
-    assert asked is not None and asked.settings == request.runs["lantern"].settings
-    assert (asked.prompt, asked.methods) == ("a lantern", ["vanilla", "lantern"])
+def test_a_bad_link_is_refused_with_a_sentence(name: str, value: str) -> None:
+    with pytest.raises(NotAllowed, match=f"^{name} "):
+        link.read({"top_p": "0.5", name: value}, TINY)
 
 
 def test_the_view_has_all_that_the_scripts_need(runs: list[Result], record: dict[str, Any]) -> None:
     shown = results_view(record, {run.method: picture_address(run.image) for run in runs}, "live")
-    assert shown["grid"] == 8
+    assert shown["grid"] == 4
     assert [lane["id"] for lane in shown["lanes"]] == record["order"]
     assert "at most 0.2" in shown["lanes"][1]["evidence"]["decides"]
     assert {len(row) for step in shown["lanes"][1]["trials"] for row in step} == {4}
-    assert picture_of(shown["lanes"][0]["picture"]).size == (64, 64)
+    assert picture_of(shown["lanes"][0]["picture"]).size == runs[0].image.size
     alone = record_of([runs[2]])
     assert results_view(alone, {}, "live")["lanes"][0]["shares"] is False
 

@@ -50,25 +50,17 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
 
     fetched = pip("--quiet", "--target", str(folder), PIP)
     if fetched.returncode:
-        pytest.skip(
-            f"no package registry answers, or pip is missing: {fetched.stderr.strip()[-200:]}"
-        )
+        pytest.skip(f"no registry answers, or pip is missing: {fetched.stderr.strip()[-200:]}")
 
     def resolved(python: str, *wanted: str) -> dict[str, str]:
-        report = tmp_path_factory.mktemp("report") / "report.json"
-        aim = ("--python-version", python, "--only-binary=:all:", "--target", str(folder / "none"))
-        options = (
-            "--dry-run",
-            "--ignore-installed",
-            "--use-feature=fast-deps",
-            "--report",
-            str(report),
-        )
-        done = pip(*options, *aim, *wanted, env=environment)
+        report = folder / "report.json"
+        options = ["--dry-run", "--ignore-installed", "--use-feature=fast-deps"]
+        options += ["--python-version", python, "--only-binary=:all:"]
+        options += ["--target", str(folder / "none"), "--report", str(report)]
+        done = pip(*options, *wanted, env=environment)
         assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        found = [
-            item["metadata"] for item in json.loads(report.read_text(encoding="utf-8"))["install"]
-        ]
+        install = json.loads(report.read_text(encoding="utf-8"))["install"]
+        found = [item["metadata"] for item in install]
         return {item["name"].lower().replace("_", "-"): item["version"] for item in found}
 
     return resolved

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 import pytest
@@ -20,7 +20,7 @@ from lantern_demo.ui.components import SCRIPTS
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page, Route
+    from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Route
 
 expect = playwright.expect
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -46,10 +46,6 @@ DEFAULT = [method.id for method in METHODS.values() if method.default]
 LANES = [name.replace("+", "p") for name in DEFAULT]
 
 
-# how the browser's console begins about an answer that is an error
-REFUSED = "Failed to load resource"
-
-
 @contextmanager
 def new_tab(browser: Browser) -> Iterator[Page]:
     """A tab with nothing in it.
@@ -67,6 +63,10 @@ def new_tab(browser: Browser) -> Iterator[Page]:
             faults.append(f"request to {address.hostname}")
             route.abort()
 
+    def heard(told: ConsoleMessage) -> None:
+        if told.type == "error" and not told.text.startswith("Failed to load resource"):
+            faults.append(told.text)
+
     # Drawn by a processor, replays that start by themselves take most of its time: only tests about
     # them ask for motion.
     page = browser.new_page(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
@@ -74,12 +74,7 @@ def new_tab(browser: Browser) -> Iterator[Page]:
     expect.set_options(timeout=PATIENCE)
     page.route("**/*", guard)
     page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on(
-        "console",
-        lambda told: (
-            faults.append(told.text) if told.type == "error" and REFUSED not in told.text else None
-        ),
-    )
+    page.on("console", heard)
     yield page
     page.close()
     assert not faults, faults
@@ -114,8 +109,9 @@ def line(page: Page) -> Locator:
     return page.locator("#prompt :is(textarea, input)")
 
 
-def type_prompt(page: Page, prompt: str) -> None:
-    line(page).fill(prompt)
+def lanes_of(page: Page) -> list[dict[str, Any]]:
+    """What the page knows of the methods of the run that it shows."""
+    return page.evaluate("lanternRun.lanes.map(({ image, picture, ...told }) => told)")
 
 
 def chip(page: Page, name: str) -> Locator:
