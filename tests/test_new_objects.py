@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,38 +15,31 @@ pytestmark = pytest.mark.skipif(
 )
 
 LARGE = 1_000_001  # bytes
-Call = Callable[..., None]
 
 
-@pytest.fixture
-def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Git in the new repository `tmp_path`, with the settings of no user."""
+def git(*words: object) -> None:
+    assert ran("git", *words).returncode == 0
+
+
+@pytest.fixture(autouse=True)
+def _repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new one in `tmp_path`, with the settings of no user."""
     monkeypatch.chdir(tmp_path)
     for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
         monkeypatch.setenv(name, os.devnull)
     for who in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{who}_NAME", "A")
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "a@example.org")
-
-    def git(*words: object) -> None:
-        assert ran("git", *words).returncode == 0
-
     git("init", "--initial-branch", "work")
-    return git
 
 
-@pytest.fixture
-def commit(git: Call) -> Call:
+def commit(name: str, size: int | None) -> None:
     """Commit a file of a size in bytes, None to delete it."""
-
-    def commit(name: str, size: int | None) -> None:
-        file = Path(name)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.unlink() if size is None else file.write_bytes(os.urandom(size))
-        git("add", "--all")
-        git("commit", "--message", "a file")
-
-    return commit
+    file = Path(name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink() if size is None else file.write_bytes(os.urandom(size))
+    git("add", "--all")
+    git("commit", "--message", "a file")
 
 
 def check() -> tuple[int, str]:
@@ -56,7 +48,7 @@ def check() -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_a_large_file_is_refused_even_if_a_later_commit_deletes_it(git: Call, commit: Call) -> None:
+def test_a_large_file_is_refused_even_if_a_later_commit_deletes_it() -> None:
     """Without the main branch the last commit counts."""
     commit("first", LARGE)
     assert check()[0] == 1  # the only commit
@@ -81,9 +73,7 @@ def test_a_large_file_is_refused_even_if_a_later_commit_deletes_it(git: Call, co
         ("old/lantern_demo/bundled/target.safetensors", 1),
     ],
 )
-def test_only_the_shipped_model_and_pictures_may_be_large(
-    commit: Call, name: str, code: int
-) -> None:
+def test_only_the_shipped_model_and_pictures_may_be_large(name: str, code: int) -> None:
     commit("readme", 10)
     commit(name, LARGE)
     assert check()[0] == code
