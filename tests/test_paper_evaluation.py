@@ -68,15 +68,12 @@ class Preference(nn.Module):
 @pytest.fixture
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare = lambda image: torch.from_numpy(numpy.array(image.resize((8, 8))))  # noqa: E731
+    tokenize = lambda texts: torch.tensor([[0.3, 0.0]] * len(texts))  # noqa: E731
     monkeypatch.setattr(scorers, "fidelity", lambda *_: FIDELITY)
     monkeypatch.setattr(scorers, "inception", Means)
     monkeypatch.setattr(scorers, "vgg", Means)
     monkeypatch.setattr(scorers, "clip", lambda: (ColourClip(), colour_processor))
-    monkeypatch.setattr(
-        scorers,
-        "hps",
-        lambda: (Preference(), prepare, lambda texts: torch.tensor([[0.3, 0.0]] * len(texts))),
-    )
+    monkeypatch.setattr(scorers, "hps", lambda: (Preference(), prepare, tokenize))
 
 
 @pytest.fixture
@@ -105,16 +102,18 @@ def test_captions_become_scores(folder: Path, tmp_path: Path, captions: Path) ->
         Image.effect_noise((40, 36), 30 + 5 * i).save(real / f"{i}.png")
     asked = ("--pictures", "8", "--real", str(real), "--candidates", "vanilla again")
     evaluate("coco5k", folder, out, captions, *asked)
-    report = json.loads((out / "coco5k.json").read_text(encoding="utf-8"))
-    names = [row["name"] for row in report["rows"]]
-    assert names == ["vanilla", "lantern++", "vanilla again"] and report["missing"] == []
+    report, manifest = (
+        json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("coco5k", "manifest")
+    )
+    assert [row["name"] for row in report["rows"]] == ["vanilla", "lantern++", "vanilla again"]
     for row in report["rows"]:
-        assert set(row["scores"]) == set(scorers.COLUMNS) and row["pictures"] == 8
-        assert row["scores"]["hpsv2"] == pytest.approx(0.3 / 2**0.5, rel=1e-3)
-        assert row["scores"]["kid"] == 6 and row["scores"]["precision"] == 8  # the smaller set
+        scores = row["scores"]
+        assert set(scores) == set(scorers.COLUMNS) and row["pictures"] == 8
+        assert scores["hpsv2"] == pytest.approx(0.3 / 2**0.5, rel=1e-3)
+        assert scores["kid"] == 6 and scores["precision"] == 8  # the smaller set
     assert report["rows"][0]["tokens_per_step"] == 1 < report["rows"][1]["tokens_per_step"]
-    assert "HPSv2" in (out / "coco5k.md").read_text(encoding="utf-8")
-    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    assert report["missing"] == [] and "HPSv2" in (out / "coco5k.md").read_text(encoding="utf-8")
     assert [(p["id"], p["prompt"]) for p in manifest["prompts"]] == [
         (str(20 + 10 * i), f"a {word} lantern") for i, word in enumerate(reversed(COLOURS))
     ]
@@ -131,9 +130,7 @@ def test_genevals_layout(folder: Path, tmp_path: Path) -> None:
     """https://github.com/djghosh13/geneval: a folder a prompt, its line as metadata.jsonl, the
     pictures under samples.
     """
-    lines = [
-        json.dumps({"tag": "single_object", "prompt": f"a photo of a {word}"}) for word in "xy"
-    ]
+    lines = [json.dumps({"tag": "one", "prompt": f"a photo of a {word}"}) for word in "xy"]
     (tmp_path / "metadata.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     evaluate("geneval", folder, tmp_path / "out", tmp_path / "metadata.jsonl")
     assert "evaluate_images.py" in (tmp_path / "out" / "geneval.md").read_text(encoding="utf-8")
@@ -164,14 +161,9 @@ def test_missing_scorers_are_named_and_nothing_is_fetched(
     monkeypatch.setattr("socket.create_connection", no_network)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     found, missing = scorers.at_hand(run.PROTOCOLS["coco5k"].scorers, None, CPU)
-    assert not found and "FID needs torch_fidelity" in missing[0]
-    assert 'pip install "torch-fidelity>=0.4.0"' in missing[0]
-    assert [one for one in missing if one.startswith("HPSv2 needs hpsv2")]
-    assert [
-        one
-        for one in missing
-        if one.startswith("the CLIP score needs openai/clip-vit-base-patch32, which is not in")
-    ]
+    assert not found and 'pip install "torch-fidelity>=0.4.0"' in missing[0]
+    told = "\n".join(missing)
+    assert "HPSv2 needs hpsv2" in told and "openai/clip-vit-base-patch32, which is not in" in told
     package = SimpleNamespace(URL_INCEPTION_V3="https://example.org/inception.pth")
     monkeypatch.setattr(scorers, "_imported", lambda *_: package)
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
