@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,11 +29,10 @@ from tiny import wait_for
 
 from lantern_demo.models import hub
 from lantern_demo.models.hub import why_failed
-from lantern_demo.models.registry import Source
+from lantern_demo.models.registry import REGISTRY, Source
 from lantern_demo.models.tensors import CheckpointError
 
 ROOT = Path(__file__).resolve().parent.parent
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the open files")
 ONE = Source("owner/one", "model.pt", "vq")
 MANY = Source("owner/many", "model-*.safetensors", "t5", ("config.json",))
 FILES = {"owner/one/model.pt": bytes(range(250)) * 8, "owner/many/config.json": b"{}"}
@@ -106,23 +104,6 @@ def test_a_file_in_flight_begins_again_and_finished_ones_are_kept(
     ]
 
 
-@LINUX
-def test_the_end_of_the_program_deletes_its_own_part_files(server: Server, tmp_path: Path) -> None:
-    """Not those of other processes, in the same folder."""
-    server.stalls = True
-    thread = threading.Thread(target=failure, args=(ONE,))
-    thread.start()
-    wait_for(lambda: parts(tmp_path))
-    (mine,) = parts(tmp_path)
-    other = mine.with_name("another.incomplete")
-    other.touch()
-    hub.delete_part_files()
-    assert parts(tmp_path) == [other]
-    server.stalls = False
-    server.closed.set()
-    thread.join()
-
-
 # -- what a failure is said to be
 
 
@@ -166,36 +147,31 @@ def test_a_failure_has_a_remedy(error: Exception, remedy: str) -> None:
 
 # -- Ctrl-C
 
-FETCH, PAGE = ["-m", "lantern_demo.models.checkpoints"], ["app.py"]
-SINGLE, SHARDS = "llamagen-t2i-256", "anole-7b"
-PUBLISHED = {
-    "jadohu/LlamaGen-T2I/model.safetensors": bytes(3000),
-    "jadohu/LlamaGen-T2I/config.json": b"{}",
-    "leloy/Anole-7b-v0.1-hf/config.json": b"{}",
-}
-PUBLISHED |= {
-    f"leloy/Anole-7b-v0.1-hf/model-0000{i}-of-00002.safetensors": bytes([i]) * 3000 for i in (1, 2)
-}
 
-
-@LINUX
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the open files")
 @pytest.mark.parametrize(
-    ("program", "model", "number", "code"),
-    [(FETCH, SHARDS, signal.SIGINT, 130), (PAGE, SINGLE, signal.SIGTERM, 0)],
+    ("program", "number", "code"),
+    [
+        (["-m", "lantern_demo.models.checkpoints"], signal.SIGINT, 130),
+        (["app.py"], signal.SIGTERM, 0),
+    ],
 )
 def test_a_stopped_program_leaves_no_part_files(
-    program: list[str], model: str, number: int, code: int, tmp_path: Path
+    program: list[str], number: int, code: int, tmp_path: Path
 ) -> None:
-    """Nor a traceback, and it ends at once, though threads still download."""
+    """Nor a traceback, and it ends at once, though threads still download. Part files of other
+    processes, in the same folder, stay.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     environment |= dict.fromkeys(("HF_HOME", "LANTERN_CACHE", "GRADIO_TEMP_DIR"), str(tmp_path))
     environment |= {"NO_PROXY": "127.0.0.1", "GRADIO_SERVER_PORT": str(free_port())}
-    files = 2 if model == SHARDS else 1
-    with hub_server(PUBLISHED) as server:
+    target = REGISTRY["llamagen-t2i-256"].published.sources["target"][0]
+    names = target.weights, *target.beside
+    with hub_server({f"{target.repo}/{name}": bytes(3000) for name in names}) as server:
         server.stalls = True
         running = subprocess.Popen(
-            [sys.executable, *program, "--model", model],
+            [sys.executable, *program, "--model", "llamagen-t2i-256"],
             cwd=ROOT,
             env=environment | {"HF_ENDPOINT": server.url},
             stdout=subprocess.PIPE,
@@ -206,7 +182,9 @@ def test_a_stopped_program_leaves_no_part_files(
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         try:
-            wait_for(lambda: len(parts(tmp_path)) == files or running.poll(), "parts", seconds=120)
+            wait_for(lambda: len(parts(tmp_path)) == 2 or running.poll(), "parts", seconds=120)
+            other = parts(tmp_path)[0].with_name("another.incomplete")
+            other.touch()
             running.send_signal(number)
             told, _ = running.communicate(timeout=20)
         finally:
@@ -214,4 +192,4 @@ def test_a_stopped_program_leaves_no_part_files(
     assert running.returncode == code, told
     # a thread of the Hub's library may still write a line
     assert "Stopped.\n" in told and "Traceback" not in told
-    assert not parts(tmp_path)
+    assert parts(tmp_path) == [other]

@@ -146,39 +146,34 @@ def test_files_that_are_here_are_not_downloaded_again(
     assert parts == ["target", "drafter", "text"] and left == info.published.download - 1000
 
 
-def _check(capsys: pytest.CaptureFixture[str], model: str, *options: object) -> tuple[int, str]:
-    with pytest.raises(SystemExit) as left:
-        command(checkpoints, "--model", model, "--check", *options)
-    assert isinstance(left.value.code, int)
-    return left.value.code, capsys.readouterr().out
-
-
-def test_check_of_a_folder(
-    text_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_command_says_what_is_here_and_whether_it_fits(
+    text_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, out = _check(capsys, TEXT_ID, "--folder", text_model)
+    def check(model: str, *options: object) -> tuple[Any, str]:
+        with pytest.raises(SystemExit) as left:
+            command(checkpoints, "--model", model, "--check", *options)
+        return left.value.code, capsys.readouterr().out
+
+    code, out = check(TEXT_ID, "--folder", text_model)
     assert code == 0 and out.count(f": {text_model}") == 4
     assert "Memory on cpu in 16 bits: about 1.0 GiB." in out and "It fits." in out
     folder = write_text_model(tmp_path / "m", drafter=False)
     (folder / "vq_ds16_t2i.pt").unlink()
-    code, out = _check(capsys, TEXT_ID, "--folder", folder)
+    code, out = check(TEXT_ID, "--folder", folder)
     assert code == 1
-    assert f"tokenizer: the folder m holds no tokenizer of {TEXT_ID}: none of " in out
-    assert f"drafter: the folder m holds no drafter of {TEXT_ID}: none of " in out
+    for part in ("tokenizer", "drafter"):
+        assert f"{part}: the folder m holds no {part} of {TEXT_ID}: none of " in out
 
-
-def test_check_of_the_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out = _check(capsys, "llamagen-t2i-512")
+    code, out = check("llamagen-t2i-512")
     assert "target: model.safetensors of jadohu/LlamaGen-T2I-2; to download" in out
-    assert "To download: about 13.9 GiB." in out and "estimates" in out
-    assert out.count("to download") == 4 and "drafter: no drafter" not in out
-    file = tmp_path / "model.safetensors"
-    file.write_bytes(b"x" * 2**20)
+    assert out.count("to download") == 4 and "To download: about 13.9 GiB." in out
+    file = text_model / "target" / "model.safetensors"
     monkeypatch.setattr(hub, "cached", lambda of: (file,) if of.format == "lantern" else ())
     monkeypatch.setattr(checkpoints, "free_memory", lambda _: 2**30)
-    code, out = _check(capsys, "llamagen-t2i-512")
+    code, out = check("llamagen-t2i-512")
     assert f"target: {file}" in out and out.count("to download") == 3
     assert code == 1 and "Not enough: it needs about" in out
 
