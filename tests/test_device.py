@@ -13,9 +13,7 @@ from lantern_demo.models.device import unused_gpu
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.ui.service import Service
 
-VERSION = (
-    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15\nGCC: 12\n"
-)
+VERSION = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19\nGCC: 12\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Release Build\n"
 
 
