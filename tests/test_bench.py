@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from tiny import command
 
 from examples import gpu
+from examples.paper_evaluation import run as paper
 from examples.quality import run as quality
+from examples.quality import things
+from lantern_demo.bench import __main__ as bench
 from lantern_demo.bench import speed
-from lantern_demo.bench.__main__ import main
 from lantern_demo.bench.summary import FEWEST, interval, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.kernels import switch
@@ -82,8 +85,8 @@ def test_the_report_of_speed(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "speed.json"
-    chosen = ["--methods", "vanilla", "lantern++", "--prompts", "2", "--set", "temperature=0.9"]
-    main(["speed", "--model", str(folder), "--device", "cpu", "--out", str(out), *chosen])
+    chosen = "--device cpu --methods vanilla lantern++ --prompts 2 --set temperature=0.9"
+    command(bench, "speed", "--model", folder, "--out", out, *chosen.split())
     report = json.loads(out.read_text(encoding="utf-8"))
     assert {"created", "version", "machine", "threads"} <= set(report)
     assert report["settings"]["temperature"] == 0.9
@@ -98,41 +101,45 @@ def test_the_report_of_speed(
     assert "| LANTERN++ | 4 |" in text
 
 
-OUT = ["--out", "out.json", "--device", "cpu"]
-MODEL = ["--model", "tiny", *OUT, "--methods", "vanilla", "lantern++"]
-QUALITY = ["--model", "tiny", "--out", "out", "--device", "cpu"]
+MODEL = "--model tiny --device cpu --out"
+SPEED = f"{MODEL} out.json --methods vanilla lantern++"
+QUALITY = f"--sprites sprites.npz {MODEL} out"
+PAPER = f"coco5k --captions captions.txt {MODEL} out"
+THINGS = f"{QUALITY}.json --methods vanilla"
+REFUSED = [
+    (bench, f"{SPEED} --prompts 0", "--prompts: must be at least 1, got 0"),
+    (bench, f"{SPEED} --out bench.txt", "must end in .json"),
+    (bench, f"{SPEED} --set lanterns=3", "unknown setting 'lanterns'"),
+    (bench, "audit --runs 0", "--runs"),
+    (gpu, "--out out", "device 'cuda' is not available here"),
+    (quality, f"{QUALITY} --pictures 9", "--pictures must be a multiple of 2"),
+    (quality, f"{QUALITY} --sprites no", "no does not exist: run examples/make_bun"),
+    (things, f"{THINGS} --sheet a.webp", "--sheet needs --methods vanilla lantern++"),
+    (paper, f"{PAPER} --pictures 3 --seeds 4", "--pictures 3 is too few: a caption has 4"),
+]
 
 
-@pytest.mark.parametrize(
-    ("program", "command", "says"),
-    [
-        (main, [*MODEL, "--prompts", "0"], "--prompts: must be at least 1, got 0"),
-        (main, [*MODEL, "--out", "bench.txt"], "must end in .json"),
-        (main, [*MODEL, "--set", "lanterns=3"], "unknown setting 'lanterns'"),
-        (main, ["audit", "--runs", "0"], "--runs"),
-        (gpu.main, ["--out", "out"], "device 'cuda' is not available here"),
-        (quality.main, [*QUALITY, "--pictures", "9"], "--pictures must be a multiple of 2"),
-        (quality.main, [*QUALITY, "--sprites", "no"], "no does not exist: run examples/make_bun"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+@pytest.mark.parametrize(("program", "words", "says"), REFUSED, ids=[says for *_, says in REFUSED])
 def test_what_cannot_be_run_is_refused_in_a_sentence(
-    program: Callable[[list[str]], None],
-    command: list[str],
+    program: ModuleType,
+    words: str,
     says: str,
     judged_folder: Path,
     sprites: Path,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(judged_folder.parent)
-    if program is quality.main:
-        command = ["--sprites", str(sprites), *command]
+    monkeypatch.chdir(tmp_path)
+    for file in (judged_folder, sprites):
+        Path(file.name).symlink_to(file)
+    Path("captions.txt").write_text("a lantern\n", encoding="utf-8")
+    before = set(tmp_path.iterdir())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit) as ended:
-        program(command)
+        command(program, *words.split())
     assert ended.value.code == 2 and says in capsys.readouterr().err
-    assert not list(judged_folder.parent.glob("*.json*")), "nothing is written"
+    assert set(tmp_path.iterdir()) == before, "nothing is written"
 
 
 @pytest.mark.slow

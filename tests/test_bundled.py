@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from published import same_weights, write_json
 from safetensors.torch import load_file, save_file
+from tiny import strong, write_tiny_model
 
 from examples.make_bundled_model import emoji
 from examples.make_bundled_model.folder import save
@@ -21,6 +23,7 @@ from lantern_demo import load
 from lantern_demo.models import bundled
 from lantern_demo.models import tokenizer as tokenizers
 from lantern_demo.models.bundled import PALETTE
+from lantern_demo.models.llamagen import Drafter
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result
 
@@ -33,14 +36,23 @@ def pipe() -> Pipeline:
     return load("lantern-scenes", device="cpu")
 
 
-def test_a_model_folder_has_llamagens_names(tiny_model: Path, tmp_path: Path) -> None:
-    """A target is written under the names of LlamaGen's own files, and read back as it was."""
-    before = bundled.load(tiny_model, CPU)
-    save(tmp_path, before, torch.float32)
-    written = load_file(tmp_path / "target" / "model.safetensors")
+def test_a_saved_folder_is_the_one_that_was_read(tmp_path: Path) -> None:
+    """With all that it may have. The target has the names of LlamaGen's own files."""
+    made = bundled.load(write_tiny_model(tmp_path / "made", grid=4, scale=2), CPU)
+    made.drafter = strong(Drafter(replace(made.drafter.config, feature_layers=(1, 2))))
+    made.palette = torch.arange(3 * 64).remainder(251).view(64, 3).to(torch.uint8)
+    made.preset = {"cfg_scale": 1.5}
+    save(tmp_path / "saved", made, torch.float32)
+    written = load_file(tmp_path / "saved" / "target" / "model.safetensors")
     names = "attention.wqkv attention.wo feed_forward.w1 feed_forward.w2 feed_forward.w3"
     assert {f"layers.1.{name}.weight" for name in names.split()} < written.keys()
-    same_weights(bundled.load(tmp_path, CPU).target, before.target)
+    pipe = load(tmp_path / "saved", "cpu")
+    for name, part in made.parts().items():
+        same_weights(pipe.networks.parts()[name], part)
+    assert pipe.networks.drafter.config == made.drafter.config
+    assert pipe.networks.target.feature_layers == (1, 2)
+    assert torch.equal(pipe.images.palette(), made.palette)
+    assert pipe.defaults.cfg_scale == 1.5 and pipe.info.image_size == 64
 
 
 @pytest.mark.slow
@@ -82,13 +94,9 @@ def test_a_token_has_the_mean_colour_of_a_patch_of_its_own(tiny_model: Path) -> 
     assert colours[5].tolist() == (255 * patch.mean((0, 2, 3))).round().int().tolist()
 
 
-def test_colours_that_were_learnt_are_kept_with_the_model(tiny_model: Path, tmp_path: Path) -> None:
+def test_colours_of_another_model_are_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_model, tmp_path / "model")
-    learnt = torch.arange(3 * 64).remainder(251).view(64, 3).to(torch.uint8)
-    save_file({PALETTE: learnt}, folder / f"{PALETTE}.safetensors")
-    save(tmp_path / "again", load(folder, "cpu").networks)
-    assert torch.equal(load(tmp_path / "again", "cpu").images.palette(), learnt)
-    save_file({PALETTE: learnt[1:].contiguous()}, folder / f"{PALETTE}.safetensors")
+    save_file({PALETTE: torch.zeros(63, 3).byte()}, folder / f"{PALETTE}.safetensors")
     with pytest.raises(ValueError, match=rf"{PALETTE}.safetensors must hold 64 colours"):
         load(folder, "cpu")
 
@@ -109,22 +117,22 @@ def test_a_target_in_eight_bits_is_within_half_a_step(tmp_path: Path, pipe: Pipe
     assert stored < 2 * whole
 
 
-def test_a_folder_has_its_own_preset(tiny_model: Path, tmp_path: Path) -> None:
-    """The bundled model's folder has the one that it is served with."""
-    shipped = load("lantern-scenes", "cpu")
-    assert load(shipped.info.folder, "cpu").defaults == shipped.defaults
-    copy = shutil.copytree(tiny_model, tmp_path / "copy")
-    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize(
+    ("preset", "says"),
+    [
+        ({"cfg_scale": 99}, r"config.json: cfg_scale must be .*, got 99"),
+        ([1], "must be an object, got"),
+    ],
+)
+def test_a_preset_that_is_not_allowed_is_refused(
+    preset: Any, says: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    write_json(folder / "config.json", config | {"preset": preset})
+    with pytest.raises(ValueError, match=says):
+        load(folder, "cpu")
 
-    def with_preset(preset: Any) -> Pipeline:
-        write_json(copy / "config.json", config | {"preset": preset})
-        return load(copy, "cpu")
 
-    pipe = with_preset({"cfg_scale": 1.5})
-    save(tmp_path / "saved", pipe.networks)
-    assert load(tmp_path / "saved", "cpu").defaults == pipe.defaults
-    assert pipe.defaults.cfg_scale == 1.5
-    with pytest.raises(ValueError, match=r"config.json.*: cfg_scale must be .*, got 99"):
-        with_preset({"cfg_scale": 99})
-    with pytest.raises(ValueError, match="must be an object, got"):
-        with_preset([1])
+def test_the_bundled_models_folder_has_the_preset_that_it_is_served_with(pipe: Pipeline) -> None:
+    assert load(pipe.info.folder, "cpu").defaults == pipe.defaults

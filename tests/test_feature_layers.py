@@ -97,17 +97,13 @@ def folder(plain: Path, tmp_path: Path) -> Path:
     """A model folder whose drafter reads both blocks of its target."""
     networks = bundled.load(plain, CPU)
     sizes = replace(networks.drafter.config, feature_layers=(1, 2))
-    torch.manual_seed(3)
     networks.drafter = strong(Drafter(sizes))
     save(tmp_path / "feature_layers", networks, torch.float32)
     return tmp_path / "feature_layers"
 
 
-def test_a_model_folder_keeps_them(folder: Path) -> None:
+def test_a_model_folder_draws_with_them(folder: Path) -> None:
     found = bundled.load(folder, CPU)
-    assert found.drafter.config.feature_layers == found.target.feature_layers == (1, 2)
-    torch.manual_seed(3)
-    same_weights(found.drafter, strong(Drafter(found.drafter.config)))
     for fused in (
         prepare.on_cpu(found, "plain", "plain"),
         prepare.on_gpu(found.target, found.drafter),

@@ -143,15 +143,6 @@ def test_genevals_layout(folder: Path, tmp_path: Path) -> None:
     assert (vanilla / "00001" / "metadata.jsonl").read_text(encoding="utf-8") == lines[1] + "\n"
 
 
-def test_fewer_pictures_than_a_caption_has_are_refused(
-    tmp_path: Path, captions: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ("--pictures", "3", "--seeds", "4")
-    with pytest.raises(SystemExit):
-        evaluate("coco5k", tmp_path, tmp_path / "out", captions, *asked)
-    assert "--pictures 3 is too few: a caption has 4" in capsys.readouterr().err
-
-
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch_fidelity", None)
     found, missing = scorers.at_hand([scorers.of_distances], None, CPU)

@@ -111,12 +111,3 @@ def test_the_command_names_the_pictures_of_seeds_that_all_methods_share(
     }
     assert "| mean of all |" in out.with_suffix(".md").read_text(encoding="utf-8")
     assert Image.open(sheet).height == things.HEAD + things.TILE
-
-
-def test_a_sheet_needs_its_methods(
-    sprites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = "--out", tmp_path / "a.json", "--sprites", sprites, "--sheet", tmp_path / "a.webp"
-    with pytest.raises(SystemExit):
-        command(things, *given, "--methods", "vanilla")
-    assert "--sheet needs --methods vanilla lantern++" in capsys.readouterr().err
