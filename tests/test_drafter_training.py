@@ -95,38 +95,32 @@ def test_training_passes_are_what_drafting_does(name: str) -> None:
             close(out[:, 0], outputs[depth][:, last + depth - 1])
 
 
-@pytest.mark.parametrize(
-    ("model", "more", "says"),
-    [
-        ("anole-7b", [], "--target must be a LlamaGen, got anole-7b"),
-        ("nowhere", [], "--target must be the id of a published model"),
-        (TEXT_ID, ["--device", "gpu"], "--device must be auto, cpu, cuda or cuda:N"),
-        (TEXT_ID, [], f"--captions must name a file of captions, .* for {TEXT_ID}"),
-    ],
-)
+# A target, other options, and the content of captions.txt -> the refusal. Good captions are read
+# before anything is fetched, since the Hub is not reachable here.
+REFUSED = [
+    ("anole-7b", "", b"", "--target must be a LlamaGen, got anole-7b"),
+    ("nowhere", "", b"", "--target must be the id of a published model"),
+    (TEXT_ID, "--device gpu", b"", "--device must be auto, cpu, cuda or cuda:N"),
+    (TEXT_ID, "", b"", f"--captions must name a file of captions, .* for {TEXT_ID}"),
+    (TEXT_ID, "--captions captions.txt", b"\xe9\n", "--captions must name a text file in UTF-8"),
+    (TEXT_ID, "--captions captions.txt", b"\n \n", "must name a file with a caption a line"),
+    (TEXT_ID, "--captions captions.txt", b"a lake\n", "could not be downloaded"),
+]
+
+
+@pytest.mark.parametrize(("model", "more", "captions", "says"), REFUSED)
 def test_what_cannot_be_trained_is_refused(
-    model: str, more: list[str], says: str, tmp_path: Path
+    model: str,
+    more: str,
+    captions: bytes,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("captions.txt").write_bytes(captions)
     with pytest.raises(SystemExit, match=says):
-        trained(drafter, tmp_path / "out", "--target", model, *more)
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("caf\u00e9".encode("latin-1"), "--captions must name a text file in UTF-8"),
-        (b"\n \n", "--captions must name a file with a caption a line"),
-        ("a caf\u00e9\n".encode(), "could not be downloaded"),  # good ones: what follows says so
-    ],
-)
-def test_captions_are_read_before_anything_is_fetched(
-    content: bytes, says: str, tmp_path: Path
-) -> None:
-    """The Hub is not reachable here."""
-    file = tmp_path / "captions.txt"
-    file.write_bytes(content)
-    with pytest.raises(SystemExit, match=says):
-        trained(drafter, tmp_path / "out", "--target", TEXT_ID, "--captions", file)
+        trained(drafter, tmp_path / "out", "--target", model, *more.split())
 
 
 SCRIPT = """
