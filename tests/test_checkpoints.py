@@ -23,7 +23,7 @@ from lantern_demo.models.families import LAYOUTS, blank_network
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import load_weights
-from lantern_demo.models.tokenizer import neighbour_table
+from lantern_demo.runs import images
 from lantern_demo.runs.load import load
 from lantern_demo.runs.result import Result
 
@@ -52,18 +52,35 @@ def test_llamagens_own_files(container: str | None, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "written"), [(TEXT_ID, published.networks), (ANOLE_ID, published.anole_networks)]
 )
-def test_conversions_of_the_hub(
-    model: str, written: Callable[[], tuple[Any, ...]], folder_of: dict[str, Path]
+def test_conversions_of_the_hub_are_read_where_they_lie(
+    model: str,
+    written: Callable[[], tuple[Any, ...]],
+    folder_of: dict[str, Path],
+    published_cache: Path,
 ) -> None:
-    """Eps and theta are the files'; the registry has others."""
+    """Eps and theta are the files'; the registry has others. No weight is copied or written again,
+    but for queries and keys that turn in pairs.
+    """
     found = checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model])
     target, drafter, tokenizer = written()
     for ours, theirs in ((found.target, target), (found.drafter, drafter)):
         assert ours.config == theirs.config
         published.assert_same(ours, theirs)
     published.same_weights(found.tokenizer, tokenizer)
+    place = re.escape(str(folder_of[model].resolve()))
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    spans = [
+        (int(first, 16), int(end, 16))
+        for first, end in re.findall(rf"^(\w+)-(\w+) .* {place}", maps, re.MULTILINE)
+    ]
     for part in (found.target, found.drafter, found.tokenizer):
-        assert not any(weight.requires_grad for weight in part.parameters())
+        paired = isinstance(part, (LlamaGen, Drafter))
+        for name, weight in part.named_parameters():
+            assert not weight.requires_grad
+            if not (paired and re.search("[qk]_proj", name)):
+                assert any(first <= weight.data_ptr() < end for first, end in spans), name
+    files = [path for path in published_cache.rglob("*") if path.is_file()]
+    assert all(path.parent.name == ".locks" for path in files)
 
 
 @pytest.mark.parametrize(
@@ -77,9 +94,9 @@ def test_drafters_with_and_without_bias_and_config(
     folder = published.write_text_model(tmp_path / "m") / "drafter"
     small = Drafter(replace(DRAFTER, bias=bias, eps=eps)).requires_grad_(False).eval()
     torch.save(small.state_dict(), folder / "pytorch_model.bin")
-    (folder / "config.json").unlink() if config is None else (folder / "config.json").write_text(
-        json.dumps(config), encoding="utf-8"
-    )
+    (folder / "config.json").unlink()
+    if config is not None:
+        published.write_json(folder / "config.json", config)
     found = checkpoints.load(REGISTRY[TEXT_ID], CPU, torch.float32, folder.parent).drafter
     assert found is not None and (found.config.eps, found.config.bias) == (eps, bias)
     published.assert_same(found, small)
@@ -89,7 +106,7 @@ def test_theta_may_stand_where_newer_versions_of_the_library_write_it(tmp_path: 
     folder = published.write_anole(tmp_path / "m")
     config = published.anole_config()
     config["rope_parameters"] = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
-    (folder / "Anole-7b-v0.1-hf" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    published.write_json(folder / "Anole-7b-v0.1-hf" / "config.json", config)
     assert checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, folder).target.config == ANOLE
 
 
@@ -106,27 +123,6 @@ def test_on_a_processor_networks_are_modules_in_16_bits(
         assert {p.dtype for p in part.parameters()} == {torch.bfloat16}
         assert part.rope.dtype == torch.float32 and not part.rope.is_meta
     assert {p.dtype for p in found.tokenizer.parameters()} == {torch.float32}
-
-
-@pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID])
-def test_published_files_are_read_where_they_lie(
-    model: str, folder_of: dict[str, Path], published_cache: Path
-) -> None:
-    """No weight is copied or written again, but for queries and keys that turn in pairs."""
-    found = checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model])
-    place = re.escape(str(folder_of[model].resolve()))
-    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
-    spans = [
-        (int(first, 16), int(end, 16))
-        for first, end in re.findall(rf"^(\w+)-(\w+) .* {place}", maps, re.MULTILINE)
-    ]
-    for part in (found.target, found.drafter, found.tokenizer):
-        paired = isinstance(part, (LlamaGen, Drafter))
-        for name, weight in part.named_parameters():
-            if not (paired and re.search("[qk]_proj", name)):
-                assert any(first <= weight.data_ptr() < end for first, end in spans), name
-    written = [path for path in published_cache.rglob("*") if path.is_file()]
-    assert all(path.parent.name == ".locks" for path in written)
 
 
 def test_a_prompt_is_plain_text_of_no_more_tokens_than_positions(anole_model: Path) -> None:
@@ -191,17 +187,15 @@ def test_neighbours_are_kept_on_disk(
 ) -> None:
     pipe = load(TEXT_ID, device="cpu", folder=text_model)
     made = {kind: pipe.images.neighbours(kind) for kind in ("raw", "decoder")}
-    monkeypatch.setattr(
-        "lantern_demo.runs.images.neighbour_table", lambda *_: pytest.fail("made again")
-    )
     again = load(TEXT_ID, device="cpu", folder=text_model)
-    assert all(torch.equal(again.images.neighbours(kind), table) for kind, table in made.items())
+    with monkeypatch.context() as patch:
+        patch.setattr(images, "neighbour_table", lambda *_: pytest.fail("made again"))
+        for kind, table in made.items():
+            assert torch.equal(again.images.neighbours(kind), table)
     for path in published_cache.glob("tables/*"):
         path.write_bytes(b"damaged")
-    monkeypatch.setattr("lantern_demo.runs.images.neighbour_table", neighbour_table)
-    assert torch.equal(
-        load(TEXT_ID, device="cpu", folder=text_model).images.neighbours("raw"), made["raw"]
-    )
+    again = load(TEXT_ID, device="cpu", folder=text_model)
+    assert torch.equal(again.images.neighbours("raw"), made["raw"])
 
 
 def test_without_a_drafter_vanilla_and_sjd_run(llamagen_model: Path) -> None:
