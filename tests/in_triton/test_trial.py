@@ -80,38 +80,24 @@ def plant(
 
 
 def test_right_kernels_pass(model: Model) -> None:
-    assert not model.joined[2].reason
+    target, drafter, ops, _ = model.joined
+    assert target.fused and drafter.fused and not ops.reason
 
 
-@pytest.mark.parametrize("fault", LAYERS)
-def test_a_wrong_kernel_of_a_layer_is_noticed(
+@pytest.mark.parametrize("fault", [*LAYERS, *SELECTIONS])
+def test_a_wrong_kernel_is_noticed_and_refuses_all(
     fault: str, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plant(layer, *LAYERS[fault], tmp_path, monkeypatch)
-    told = model.joined[2].reason
-    assert told.startswith("without kernels: layer 1 ") and "\n" not in told
-
-
-@pytest.mark.parametrize("fault", SELECTIONS)
-def test_a_wrong_selection_is_noticed(
-    fault: str, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trial, "CASES", ())
-    plant(selection, *SELECTIONS[fault], tmp_path, monkeypatch)
-    told = model.joined[2].reason
-    assert told.startswith("without kernels: a ") and "differs from PyTorch's" in told
-
-
-def test_a_wrong_kernel_refuses_all_before_any_picture(
-    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Modules draw, and the record says why."""
-    plant(layer, *LAYERS["gate and up change places"], tmp_path, monkeypatch)
-    drawn, own = (
-        model.run(by, "lantern++", (1.0, 20, 1.0))[-1] for by in (model.joined, model.modules)
-    )
-    assert drawn.tokens == own.tokens
-    assert drawn.runner_reason.startswith("without kernels: layer 1 is off by ")
+    if fault in LAYERS:
+        plant(layer, *LAYERS[fault], tmp_path, monkeypatch)
+        begins, says = "layer 1 ", ""
+    else:
+        monkeypatch.setattr(trial, "CASES", ())
+        plant(selection, *SELECTIONS[fault], tmp_path, monkeypatch)
+        begins, says = "a ", "differs from PyTorch's"
+    target, drafter, ops, _ = model.joined
+    assert ops.reason.startswith(f"without kernels: {begins}") and "\n" not in ops.reason
+    assert says in ops.reason and not target.fused and not drafter.fused
 
 
 @pytest.mark.parametrize("both", [False, True])
