@@ -11,34 +11,27 @@ from transformers import T5ForConditionalGeneration
 from lantern_demo.models.hub import Located, find
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import CheckpointError
-from lantern_demo.models.text import (
-    LENGTH,
-    CaptionEncoder,
-    load_text,
-)
+from lantern_demo.models.text import LENGTH, CaptionEncoder, load_text
 
 CPU = torch.device("cpu")
+# A T5 in the files of a Hub repository, where they lie, and the network they were written from.
+T5 = tuple[Located, T5ForConditionalGeneration]
 
 
 @pytest.fixture(scope="module")
-def t5(tmp_path_factory: pytest.TempPathFactory) -> tuple[Located, T5ForConditionalGeneration]:
-    """A small T5 in the files of a Hub repository, where they lie, and the network they were
-    written from.
-    """
+def t5(tmp_path_factory: pytest.TempPathFactory) -> T5:
     folder = tmp_path_factory.mktemp("model")
     model = write_t5(folder / "flan-t5-xl")
     return find(REGISTRY["llamagen-t2i-256"].published, "text", folder), model
 
 
 @pytest.fixture(scope="module")
-def encoder(t5: tuple[Located, T5ForConditionalGeneration]) -> CaptionEncoder:
+def encoder(t5: T5) -> CaptionEncoder:
     return load_text(t5[0], WIDTH, CPU, torch.float32)
 
 
 @torch.inference_mode()
-def test_features_are_the_encoders_and_padded_on_the_left(
-    t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder
-) -> None:
+def test_features_are_the_encoders_and_padded_on_the_left(t5: T5, encoder: CaptionEncoder) -> None:
     encoded = encoder.encode("Red  Lantern (lake)")
     ids = torch.tensor([[4, 5, 6, 1]])  # three words and the end mark
     wanted: Tensor = t5[1].encoder(input_ids=ids).last_hidden_state
@@ -52,19 +45,14 @@ def test_features_are_the_encoders_and_padded_on_the_left(
 
 @torch.inference_mode()
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision(
-    dtype: torch.dtype, t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder
-) -> None:
+def test_half_precision(dtype: torch.dtype, t5: T5, encoder: CaptionEncoder) -> None:
     half = load_text(t5[0], WIDTH, CPU, dtype)
     kept = {name for name, p in half.encoder.named_parameters() if p.dtype == torch.float32}
-    assert all(name.endswith("wo.weight") for name in kept) and bool(kept) == (
-        dtype == torch.float16
-    )
-    features = half.encode("a red lantern").features
-    assert features.dtype == torch.float32
-    torch.testing.assert_close(
-        features, encoder.encode("a red lantern").features, atol=0.1, rtol=0.1
-    )
+    assert bool(kept) == (dtype == torch.float16)
+    assert all(name.endswith("wo.weight") for name in kept)
+    found, wanted = (of.encode("a red lantern").features for of in (half, encoder))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, wanted, atol=0.1, rtol=0.1)
 
 
 @torch.inference_mode()
@@ -84,8 +72,6 @@ def test_a_prompt_of_which_nothing_is_left(encoder: CaptionEncoder) -> None:
         encoder.check("(..)")
 
 
-def test_a_text_encoder_of_another_width_is_refused(
-    t5: tuple[Located, T5ForConditionalGeneration],
-) -> None:
+def test_a_text_encoder_of_another_width_is_refused(t5: T5) -> None:
     with pytest.raises(CheckpointError, match=r"says d_model 32, but this model reads features"):
         load_text(t5[0], 48, CPU, torch.float32)

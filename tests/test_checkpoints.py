@@ -15,24 +15,16 @@ from typing import Any
 import published
 import pytest
 import torch
-from published import (
-    ANOLE,
-    ANOLE_ID,
-    DRAFTER,
-    OWN,
-    TEXT_ID,
-)
+from published import ANOLE, ANOLE_ID, DRAFTER, OWN, TEXT_ID
 
-from examples.train_drafter.drafter import save_drafter
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
 from lantern_demo.models.families import LAYOUTS, blank_network
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import load_weights
-from lantern_demo.models.tokenizer import neighbour_table
+from lantern_demo.runs import images
 from lantern_demo.runs.load import load
-from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result
 
 pytestmark = pytest.mark.usefixtures("published_cache")
@@ -60,23 +52,35 @@ def test_llamagens_own_files(container: str | None, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "written"), [(TEXT_ID, published.networks), (ANOLE_ID, published.anole_networks)]
 )
-def test_conversions_of_the_hub(
-    model: str, written: Callable[[], tuple[Any, ...]], folder_of: dict[str, Path]
+def test_conversions_of_the_hub_are_read_where_they_lie(
+    model: str,
+    written: Callable[[], tuple[Any, ...]],
+    folder_of: dict[str, Path],
+    published_cache: Path,
 ) -> None:
-    """Eps and theta are the files'; the registry has others."""
-    found, (target, drafter, tokenizer) = (
-        checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model]),
-        written(),
-    )
+    """Eps and theta are the files'; the registry has others. No weight is copied or written again,
+    but for queries and keys that turn in pairs.
+    """
+    found = checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model])
+    target, drafter, tokenizer = written()
     for ours, theirs in ((found.target, target), (found.drafter, drafter)):
         assert ours.config == theirs.config
         published.assert_same(ours, theirs)
     published.same_weights(found.tokenizer, tokenizer)
-    assert not any(
-        p.requires_grad
-        for part in (found.target, found.drafter, found.tokenizer)
-        for p in part.parameters()
-    )
+    place = re.escape(str(folder_of[model].resolve()))
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    spans = [
+        (int(first, 16), int(end, 16))
+        for first, end in re.findall(rf"^(\w+)-(\w+) .* {place}", maps, re.MULTILINE)
+    ]
+    for part in (found.target, found.drafter, found.tokenizer):
+        paired = isinstance(part, (LlamaGen, Drafter))
+        for name, weight in part.named_parameters():
+            assert not weight.requires_grad
+            if not (paired and re.search("[qk]_proj", name)):
+                assert any(first <= weight.data_ptr() < end for first, end in spans), name
+    files = [path for path in published_cache.rglob("*") if path.is_file()]
+    assert all(path.parent.name == ".locks" for path in files)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +94,9 @@ def test_drafters_with_and_without_bias_and_config(
     folder = published.write_text_model(tmp_path / "m") / "drafter"
     small = Drafter(replace(DRAFTER, bias=bias, eps=eps)).requires_grad_(False).eval()
     torch.save(small.state_dict(), folder / "pytorch_model.bin")
-    (folder / "config.json").unlink() if config is None else (folder / "config.json").write_text(
-        json.dumps(config), encoding="utf-8"
-    )
+    (folder / "config.json").unlink()
+    if config is not None:
+        published.write_json(folder / "config.json", config)
     found = checkpoints.load(REGISTRY[TEXT_ID], CPU, torch.float32, folder.parent).drafter
     assert found is not None and (found.config.eps, found.config.bias) == (eps, bias)
     published.assert_same(found, small)
@@ -102,7 +106,7 @@ def test_theta_may_stand_where_newer_versions_of_the_library_write_it(tmp_path: 
     folder = published.write_anole(tmp_path / "m")
     config = published.anole_config()
     config["rope_parameters"] = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
-    (folder / "Anole-7b-v0.1-hf" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    published.write_json(folder / "Anole-7b-v0.1-hf" / "config.json", config)
     assert checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, folder).target.config == ANOLE
 
 
@@ -119,33 +123,6 @@ def test_on_a_processor_networks_are_modules_in_16_bits(
         assert {p.dtype for p in part.parameters()} == {torch.bfloat16}
         assert part.rope.dtype == torch.float32 and not part.rope.is_meta
     assert {p.dtype for p in found.tokenizer.parameters()} == {torch.float32}
-
-
-@pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID])
-def test_published_files_are_read_where_they_lie(
-    model: str, folder_of: dict[str, Path], published_cache: Path
-) -> None:
-    """No weight is copied or written again, but for queries and keys that turn in pairs."""
-    found = checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model])
-    maps = [
-        line.split() for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-    ]
-    place = str(folder_of[model].resolve())
-    spans = [
-        [int(end, 16) for end in line[0].split("-")] for line in maps if line[-1].startswith(place)
-    ]
-    assert spans
-    for part in (found.target, found.drafter, found.tokenizer):
-        paired = isinstance(part, (LlamaGen, Drafter))
-        for name, weight in part.named_parameters():
-            if paired and re.search("[qk]_proj", name):
-                continue
-            assert any(first <= weight.data_ptr() < last for first, last in spans), name
-    assert not [
-        path
-        for path in published_cache.rglob("*")
-        if path.is_file() and path.parent.name != ".locks"
-    ]
 
 
 def test_a_prompt_is_plain_text_of_no_more_tokens_than_positions(anole_model: Path) -> None:
@@ -210,17 +187,15 @@ def test_neighbours_are_kept_on_disk(
 ) -> None:
     pipe = load(TEXT_ID, device="cpu", folder=text_model)
     made = {kind: pipe.images.neighbours(kind) for kind in ("raw", "decoder")}
-    monkeypatch.setattr(
-        "lantern_demo.runs.images.neighbour_table", lambda *_: pytest.fail("made again")
-    )
     again = load(TEXT_ID, device="cpu", folder=text_model)
-    assert all(torch.equal(again.images.neighbours(kind), table) for kind, table in made.items())
+    with monkeypatch.context() as patch:
+        patch.setattr(images, "neighbour_table", lambda *_: pytest.fail("made again"))
+        for kind, table in made.items():
+            assert torch.equal(again.images.neighbours(kind), table)
     for path in published_cache.glob("tables/*"):
         path.write_bytes(b"damaged")
-    monkeypatch.setattr("lantern_demo.runs.images.neighbour_table", neighbour_table)
-    assert torch.equal(
-        load(TEXT_ID, device="cpu", folder=text_model).images.neighbours("raw"), made["raw"]
-    )
+    again = load(TEXT_ID, device="cpu", folder=text_model)
+    assert torch.equal(again.images.neighbours("raw"), made["raw"])
 
 
 def test_without_a_drafter_vanilla_and_sjd_run(llamagen_model: Path) -> None:
@@ -233,23 +208,3 @@ def test_without_a_drafter_vanilla_and_sjd_run(llamagen_model: Path) -> None:
         pipe.stream(PROMPT, "eagle2")
     with pytest.raises(ValueError, match="got 'lantern'"):
         pipe.compare(PROMPT, ["vanilla", "lantern"])
-
-
-def test_a_drafter_trained_here_runs(llamagen_model: Path, tmp_path: Path) -> None:
-    drafter = Drafter(DRAFTER).requires_grad_(False).eval()
-    save_drafter(tmp_path / "mine", drafter)
-
-    def loaded(name: str) -> Pipeline:
-        words = {"device": "cpu", "dtype": "float32", "folder": llamagen_model}
-        return load(TEXT_ID, drafter=tmp_path / name, **words)
-
-    given = loaded("mine")
-    assert given.available_methods == list(METHODS)
-    assert given.networks.drafter.config == DRAFTER
-    published.same_weights(given.networks.drafter, drafter)
-    made = given.generate(PROMPT, "eagle1")
-    assert made.record["model"]["sources"]["drafter"] == {"local": "mine", "trained": True}
-    assert made.tokens == given.generate(PROMPT, "vanilla").tokens
-    save_drafter(tmp_path / "other", Drafter(replace(DRAFTER, vocab=32)))
-    with pytest.raises(ValueError, match="says vocab 32, but the target has 64: it is another"):
-        loaded("other")

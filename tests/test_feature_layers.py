@@ -11,17 +11,9 @@ from typing import Any
 import pytest
 import torch
 from passes import begin, chain_pass, node_pass, stable_pass
-from published import same_weights
+from published import same_weights, write_json
 from runs import decode
-from small_models import (
-    FEATURE_LAYERS,
-    PADDED,
-    TEXT,
-    condition_of,
-    networks,
-    settings,
-    strong,
-)
+from small_models import FEATURE_LAYERS, PADDED, TEXT, condition_of, networks, settings, strong
 from tiny import trained, write_tiny_model
 from torch import Tensor
 
@@ -32,7 +24,6 @@ from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, prepare
 from lantern_demo.models.llamagen import Drafter, LeanDrafter, LeanTarget
-from lantern_demo.models.registry import DrafterConfig
 
 CPU = torch.device("cpu")
 WIDTH = 128 * (1 + len(FEATURE_LAYERS))
@@ -45,26 +36,24 @@ WIDTH = 128 * (1 + len(FEATURE_LAYERS))
 def test_states_carry_the_outputs_of_feature_layers() -> None:
     target, _ = networks(TEXT)
     condition, tokens = condition_of(target, PADDED), torch.tensor([3, 9, 11])
-    found = []
-    for feature_layers in ((), (1, 3)):
-        target.feature_layers, seen = feature_layers, list[Tensor]()
-        keep = lambda *given, seen=seen: seen.append(given[-1].clone())  # noqa: E731
-        hooks = [target.layers[layer - 1].register_forward_hook(keep) for layer in (1, 3)]
+    seen: dict[int, list[Tensor]] = {1: [], 3: []}
+    for layer, outputs in seen.items():
+        keep = lambda *given, to=outputs: to.append(given[-1].clone())  # noqa: E731
+        target.layers[layer - 1].register_forward_hook(keep)
+
+    def states() -> Tensor:
         cache = target.new_cache(2, 8)
-        hidden = torch.cat((target.prefill(condition, cache), chain_pass(target, tokens, cache)), 1)
-        found.append(
-            (
-                hidden,
-                target.head(hidden),
-                torch.cat((torch.cat(seen[:2], -1), torch.cat(seen[2:], -1)), 1),
-            )
-        )
-        for hook in hooks:
-            hook.remove()
-    (plain, logits, outputs), (wide, same, _) = found
-    assert torch.equal(wide, torch.cat((plain, outputs), -1))
+        return torch.cat((target.prefill(condition, cache), chain_pass(target, tokens, cache)), 1)
+
+    plain = states()
+    for outputs in seen.values():
+        outputs.clear()
+    target.feature_layers = (1, 3)
+    wide = states()
+    outputs = [torch.cat(of_layer, 1) for of_layer in seen.values()]
+    assert torch.equal(wide, torch.cat((plain, *outputs), -1))
     # a drafter's outputs are as wide as final states
-    assert torch.equal(same, logits) and torch.equal(target.head(plain), logits)
+    assert torch.equal(target.head(wide), target.head(plain))
 
 
 @torch.inference_mode()
@@ -75,15 +64,12 @@ def test_a_stable_slot_reads_feature_layers_and_a_node_its_parents_output() -> N
     joined = drafter.fc(torch.cat((embedded, state), -1))
     normed = features.unflatten(-1, (2, 128))
     normed = normed / normed.square().mean(-1, keepdim=True).add(1e-6).sqrt()
-    torch.testing.assert_close(
-        drafter.fuse(embedded, before),
-        joined + drafter.fc_taps(normed.flatten(-2)),
-        atol=1e-5,
-        rtol=1e-5,
-    )
-    torch.testing.assert_close(
-        drafter.fuse(embedded, state), joined + drafter.fc_own(state), atol=1e-5, rtol=1e-5
-    )
+    for read, own in (
+        (before, drafter.fc_taps(normed.flatten(-2))),
+        (state, drafter.fc_own(state)),
+    ):
+        found = drafter.fuse(embedded, read)
+        torch.testing.assert_close(found, joined + own, atol=1e-5, rtol=1e-5)
 
 
 def test_a_target_that_was_not_told_is_refused() -> None:
@@ -101,35 +87,35 @@ def test_a_target_that_was_not_told_is_refused() -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def plain(tmp_path: Path) -> Path:
+    """A model folder whose drafter reads no blocks."""
+    return write_tiny_model(tmp_path / "plain", grid=4)
+
+
+@pytest.fixture
+def folder(plain: Path, tmp_path: Path) -> Path:
     """A model folder whose drafter reads both blocks of its target."""
-    networks = bundled.load(write_tiny_model(tmp_path / "without", grid=4), CPU)
-    torch.manual_seed(3)
-    networks.drafter = strong(
-        Drafter(DrafterConfig(**{**vars(networks.drafter.config), "feature_layers": (1, 2)}))
-    )
+    networks = bundled.load(plain, CPU)
+    sizes = replace(networks.drafter.config, feature_layers=(1, 2))
+    networks.drafter = strong(Drafter(sizes))
     save(tmp_path / "feature_layers", networks, torch.float32)
     return tmp_path / "feature_layers"
 
 
-def test_a_model_folder_keeps_them(folder: Path) -> None:
+def test_a_model_folder_draws_with_them(folder: Path) -> None:
     found = bundled.load(folder, CPU)
-    assert found.drafter is not None
-    assert found.drafter.config.feature_layers == found.target.feature_layers == (1, 2)
-    torch.manual_seed(3)
-    same_weights(found.drafter, strong(Drafter(found.drafter.config)))
     for fused in (
-        lambda networks: prepare.on_cpu(networks, "plain", "plain"),
-        lambda networks: prepare.on_gpu(networks.target, networks.drafter),
+        prepare.on_cpu(found, "plain", "plain"),
+        prepare.on_gpu(found.target, found.drafter),
     ):
-        target: Any = fused(found).target
+        target: Any = fused.target
         assert getattr(target, "original", target).feature_layers == (1, 2)
     pipe = load(folder, device="cpu")
-    plain = pipe.generate("two red lanterns over a lake", "vanilla", temperature=0).tokens
-    assert (
-        pipe.generate("two red lanterns over a lake", "eagle1", temperature=0, tree="small").tokens
-        == plain
+    drawn, exact = (
+        pipe.generate("two red lanterns over a lake", method, temperature=0, tree="small").tokens
+        for method in ("eagle1", "vanilla")
     )
+    assert drawn == exact
 
 
 @pytest.mark.parametrize("feature_layers", [[2, 1], [1, 3], [True, 2]], ids=str)
@@ -137,20 +123,13 @@ def test_bad_feature_layers_are_refused(feature_layers: Any, folder: Path) -> No
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     config["drafter"]["feature_layers"] = feature_layers
-    path.write_text(json.dumps(config), encoding="utf-8")
-    sentence = f"its feature layers are {feature_layers}; they must be numbers of the target's"
-    with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + re.escape(sentence)):
+    write_json(path, config)
+    says = re.escape(f"its feature layers are {feature_layers}; they must be numbers of")
+    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}.*{says}"):
         bundled.load(folder, CPU)
 
 
 # -- training
-
-
-@pytest.fixture
-def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write a model folder without feature layers. Its target draws two pictures at a time."""
-    monkeypatch.setattr(trainer, "SHARD", 2)
-    return write_tiny_model(tmp_path / "plain", grid=4)
 
 
 def test_training_starts_as_the_drafter_without(
@@ -158,25 +137,24 @@ def test_training_starts_as_the_drafter_without(
 ) -> None:
     """Bit for bit, at stable slots and at nodes. Layers that a target lacks are refused."""
     begun: list[Drafter] = []
+    monkeypatch.setattr(trainer, "SHARD", 2)  # pictures that the target draws at a time
     monkeypatch.setattr(run, "train", lambda model, *_: begun.append(model))
     (tmp_path / "log.jsonl").touch()
     words = "--target", plain, "--start-from", plain, "--ffn", 64, "--device", "cpu"
     with pytest.raises(SystemExit, match=r"layers are \[2, 3\]; they must be numbers of the targ"):
         trained(trainer, tmp_path, *words, "--feature-layers", 2, 3)
     trained(trainer, tmp_path, *words, "--feature-layers", 1, 2)
-    new = begun[0].eval()
-    old = bundled.load(plain, CPU).drafter
-    assert old is not None and new.config.feature_layers == (1, 2)
+    new, old = begun[0].eval(), bundled.load(plain, CPU).drafter
+    assert new.config.feature_layers == (1, 2)
     hidden, tokens = torch.randn(2, 26, 3 * 64), torch.randint(64, (26,))
+    alone = torch.ones(1, 1, dtype=torch.bool)
     outputs = []
     with torch.inference_mode():
         for drafter, states in ((old, hidden[..., :64]), (new, hidden)):
             cache = drafter.new_cache(2, 16)
             last = begin(drafter, states[:, :24], tokens[:1], cache)
             stable = stable_pass(drafter, tokens[1:3], states[:, 24:], cache)
-            node = node_pass(
-                drafter, tokens[3:4], stable, 1, torch.ones(1, 1, dtype=torch.bool), cache
-            )
+            node = node_pass(drafter, tokens[3:4], stable, 1, alone, cache)
             outputs.append(torch.cat((last, stable, node), 1))
     assert torch.equal(*outputs)
 
@@ -185,7 +163,6 @@ def test_training_starts_from_a_drafter_that_read_as_many_other_blocks(
     folder: Path, tmp_path: Path
 ) -> None:
     found = bundled.load(folder, CPU)
-    assert found.drafter is not None
     opts = run.options(run.parser("").parse_args(["--out", str(tmp_path / "run")]))
     other = replace(found.drafter.config, feature_layers=(2, 5))
     same_weights(trainer.begin(other, found.target, opts, folder), found.drafter)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import shutil
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,9 +22,11 @@ from published import ANOLE_ID, DIM, DRAFTER, TEXT_ID
 from safetensors.torch import load_file, save_file
 from tiny import awaited, command, served
 
+from examples.train_drafter.drafter import save_drafter
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
+from lantern_demo.models.llamagen import Drafter
 from lantern_demo.models.tensors import CheckpointError
 from lantern_demo.runs.load import info_of
 from lantern_demo.runs.pipeline import Pipeline
@@ -31,78 +34,71 @@ from lantern_demo.runs.pipeline import Pipeline
 pytestmark = pytest.mark.usefixtures("published_cache")
 PROMPT = "a red lantern over a lake"
 DRAFTING = [method.id for method in METHODS.values() if method.needs_drafter]
-PARTS = dict.fromkeys(("target", "vq_ds16_t2i.pt", "text"), "")  # of a folder without a drafter
-
-Layout = Callable[[Path, Path, Path], Path]  # makes a folder of the files of two models
 
 
 def copied(files: Path, to: Path, names: dict[str, str]) -> Path:
-    """Copies of files and folders of a model, each under its own name or another place."""
+    """Copies of files and folders of a model, each in another place."""
     for name, place in names.items():
-        there = to / (place or name)
+        there = to / place
         there.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (files / name).is_dir() else shutil.copy)(files / name, there)
     return to
 
 
-def of_lantern(text: Path, anole: Path, to: Path) -> Path:
+def of_lantern(files: Path, to: Path) -> Path:
     """jadohu/LANTERN, README, Checkpoints: LlamaGen."""
-    names = {"target": "LlamaGen-T2I", "vq_ds16_t2i.pt": "", "text": "t5/flan-t5-xl"}
-    return copied(text, to, {**names, "drafter": "trained_drafters/llamagen_drafter"})
+    names = {"target": "LlamaGen-T2I", "vq_ds16_t2i.pt": "vq_ds16_t2i.pt"}
+    names |= {"text": "t5/flan-t5-xl", "drafter": "trained_drafters/llamagen_drafter"}
+    return copied(files, to, names)
 
 
-def of_llamagen(text: Path, anole: Path, to: Path) -> Path:
+def of_llamagen(_: Path, to: Path) -> Path:
     """FoundationVision/LlamaGen, README and language/README."""
-    copied(text, to, {"vq_ds16_t2i.pt": "", "text": "t5-ckpt/flan-t5-xl"})
-    tensors = published.tensors_of(published.networks()[0], "llamagen")
-    torch.save({"model": tensors}, to / "t2i_XL_stage1_256.pt")
-    return to
+    return published.write_llamagen(to)
 
 
-def of_lantern_anole(text: Path, anole: Path, to: Path) -> Path:
+def of_lantern_anole(files: Path, to: Path) -> Path:
     """jadohu/LANTERN, README, Checkpoints: Anole.
 
     The conversion lacks image decoder and vocabulary, and Meta's file has more than the decoder.
     """
-    copied(anole, to, {"anole_drafter": "trained_drafters/anole_drafter", "Anole-7b-v0.1-hf": ""})
-    for shard in (to / "Anole-7b-v0.1-hf").glob("*.safetensors"):
+    hub, meta = to / "Anole-7b-v0.1-hf", to / "chameleon" / "tokenizer"
+    copied(files, to, {"anole_drafter": "trained_drafters/anole_drafter", hub.name: hub.name})
+    for shard in hub.glob("*.safetensors"):
         tensors = {name: one for name, one in load_file(shard).items() if "vqmodel" not in name}
         save_file(tensors, shard, {"format": "pt"})
-    meta = to / "chameleon" / "tokenizer"
     meta.mkdir(parents=True)
     state = published.tensors_of(published.anole_networks()[2], "chameleon-vq")
     more = {"loss.logvar": torch.zeros(1), "model_ema.decay": torch.zeros(1)}
     torch.save({"state_dict": state | more, "epoch": 3}, meta / "vqgan.ckpt")
-    (to / "Anole-7b-v0.1-hf" / "tokenizer.json").rename(meta / "text_tokenizer.json")
+    (hub / "tokenizer.json").rename(meta / "text_tokenizer.json")
     return to
 
 
-LAYOUTS: dict[Layout, tuple[str, bool]] = {  # the model, and whether the folder has its drafter
-    of_lantern: (TEXT_ID, True),
-    of_llamagen: (TEXT_ID, False),
-    of_lantern_anole: (ANOLE_ID, True),
-}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("model", "layout", "drafter"),
+    [
+        (TEXT_ID, of_lantern, True),
+        (TEXT_ID, of_llamagen, False),
+        (ANOLE_ID, of_lantern_anole, True),
+    ],
+)
 def test_the_folders_of_both_readmes_load_as_they_are(
-    layout: Layout,
-    text_model: Path,
-    anole_model: Path,
+    model: str,
+    layout: Callable[[Path, Path], Path],
+    drafter: bool,
+    folder_of: dict[str, Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """No test reaches the Hub: every part is the folder's, and draws what it draws elsewhere."""
-    (model, drafter), folder = LAYOUTS[layout], layout(text_model, anole_model, tmp_path / "mine")
-    pipe = load(model, device="cpu", dtype="float32", folder=folder)
-    assert (pipe.networks.drafter is not None) == drafter
-    same = text_model if model == TEXT_ID else anole_model
-    other = load(model, device="cpu", dtype="float32", folder=same)
+    folder = layout(folder_of[model], tmp_path / "mine")
     method = "lantern++" if drafter else "vanilla"
+    pipe, other = (
+        load(model, device="cpu", dtype="float32", folder=of) for of in (folder, folder_of[model])
+    )
+    assert (pipe.networks.drafter is not None) == drafter
     assert pipe.generate(PROMPT, method).tokens == other.generate(PROMPT, method).tokens
-    with pytest.raises(SystemExit) as left:
-        command(checkpoints, "--model", model, "--folder", folder, "--check")
-    assert left.value.code == 0 and capsys.readouterr().out.count(str(folder)) >= 3 + drafter
     command(checkpoints, "--model", model, "--folder", folder)
     told = capsys.readouterr().out
     assert f"text: {folder}" in told and (f"drafter: {folder}" in told) == drafter
@@ -110,15 +106,13 @@ def test_the_folders_of_both_readmes_load_as_they_are(
 
 
 def test_a_part_may_lie_in_any_sub_folder_but_no_deeper(text_model: Path, tmp_path: Path) -> None:
-    folder = of_lantern(text_model, text_model, tmp_path / "mine")
+    folder = of_lantern(text_model, tmp_path / "mine")
     (folder / "t5").rename(folder / "encoders")
     sources = load(TEXT_ID, device="cpu", folder=folder).networks.sources
     assert sources["text"]["local"] == "flan-t5-xl"
-    (folder / "encoders" / "deep").mkdir()
-    (folder / "encoders" / "flan-t5-xl").rename(folder / "encoders" / "deep" / "flan-t5-xl")
-    places = ("text", "flan-t5-xl", "*/flan-t5-xl")
-    files = re.escape(", ".join(f"{place}/model*.safetensors" for place in places))
-    says = f"the folder mine holds no text of {TEXT_ID}: none of {files} is there. From the Hub: "
+    (folder / "deep").mkdir()
+    (folder / "encoders").rename(folder / "deep" / "encoders")
+    says = f"the folder mine holds no text of {TEXT_ID}: none of text/model.* From the Hub: "
     with pytest.raises(CheckpointError, match=says):
         load(TEXT_ID, device="cpu", folder=folder)
 
@@ -126,7 +120,7 @@ def test_a_part_may_lie_in_any_sub_folder_but_no_deeper(text_model: Path, tmp_pa
 # -- drafters
 
 
-def write_drafter(to: Path, prefix: str = "", heads: int = 2) -> Path:
+def of_training(to: Path, prefix: str = "", heads: int = 2) -> Path:
     """A drafter as accelerate saves it in LANTERN's training, with the config.json beside it."""
     to.mkdir(parents=True)
     state = published.networks()[1].state_dict()
@@ -142,17 +136,26 @@ def write_drafter(to: Path, prefix: str = "", heads: int = 2) -> Path:
     return to
 
 
-@pytest.mark.parametrize("prefix", ["", "module."], ids=["one GPU", "several GPUs"])
-def test_a_drafter_of_lanterns_training_loads(
-    prefix: str, text_model: Path, tmp_path: Path
-) -> None:
-    """By itself and in the folder; names of tensors may have the prefix of several GPUs."""
-    bare = copied(text_model, tmp_path / "bare", PARTS)
-    state = write_drafter(tmp_path / "state_20", prefix)
-    given = load(TEXT_ID, device="cpu", dtype="float32", folder=bare, drafter=state)
-    assert given.networks.sources["drafter"] == {"local": "state_20", "trained": True}
-    shutil.copytree(state, bare / "drafter")
-    for pipe in (given, load(TEXT_ID, device="cpu", dtype="float32", folder=bare)):
+TRAINED: dict[str, Callable[[Path], object]] = {
+    "one GPU": of_training,
+    "several GPUs": partial(of_training, prefix="module."),  # before the names of all tensors
+    "here": lambda to: save_drafter(to, published.networks()[1]),
+}
+
+
+@pytest.mark.parametrize("how", TRAINED)
+def test_a_trained_drafter_loads(how: str, tmp_path: Path) -> None:
+    """By itself, and LANTERN's in the folder too."""
+    bare, state = tmp_path / "bare", tmp_path / "state_20"
+    published.write_text_model(bare, drafter=False)
+    TRAINED[how](state)
+    pipes = [load(TEXT_ID, device="cpu", dtype="float32", folder=bare, drafter=state)]
+    assert pipes[0].networks.sources["drafter"] == {"local": "state_20", "trained": True}
+    assert pipes[0].available_methods == list(METHODS)
+    if how != "here":
+        shutil.copytree(state, bare / "drafter")
+        pipes.append(load(TEXT_ID, device="cpu", dtype="float32", folder=bare))
+    for pipe in pipes:
         published.assert_same(pipe.networks.drafter, published.networks()[1])
         assert pipe.networks.drafter.config == DRAFTER
         assert pipe.generate(PROMPT, "eagle1").tokens == pipe.generate(PROMPT, "vanilla").tokens
@@ -162,27 +165,24 @@ def test_a_drafter_of_another_model_or_none_is_refused(
     llamagen_model: Path, tmp_path: Path
 ) -> None:
     none = "drafter must be a folder with pytorch_model.bin or model.safetensors, got"
-    other = write_drafter(tmp_path / "other", heads=4)
+    heads, words = of_training(tmp_path / "heads", heads=4), tmp_path / "words"
+    save_drafter(words, Drafter(replace(DRAFTER, vocab=32)))
     for folder, drafter, says in (
-        (llamagen_model, other, "says num_attention_heads 4, but this model has 2"),
-        (llamagen_model, tmp_path, none),
+        (llamagen_model, heads, "says num_attention_heads 4, but this model has 2"),
+        (llamagen_model, words, "says vocab 32, but the target has 64: it is another"),
         (None, tmp_path, none),  # before anything is fetched
     ):
-        with pytest.raises(CheckpointError, match=says):
+        with pytest.raises(ValueError, match=says):
             load(TEXT_ID, device="cpu", folder=folder, drafter=drafter)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_a_configuration_that_an_editor_of_windows_saved(
-    encoding: str, text_model: Path, tiny_model: Path, tmp_path: Path
+    text_model: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    state, mine = (
-        write_drafter(tmp_path / "state_20"),
-        Path(shutil.copytree(tiny_model, tmp_path / "tiny")),
-    )
+    state, mine = of_training(tmp_path / "state_20"), tmp_path / "tiny"
+    shutil.copytree(tiny_model, mine)
     for path in (state / "config.json", mine / "config.json", mine / "words.json"):
-        text = path.read_text(encoding="utf-8")
-        path.write_text(text, encoding=encoding)
+        path.write_text(path.read_text(encoding="utf-8"), encoding="utf-16")
     load(TEXT_ID, device="cpu", folder=text_model, drafter=state)
     assert info_of(mine).vocabulary == info_of(tiny_model).vocabulary
     assert info_of(mine).preset == info_of(tiny_model).preset
@@ -192,24 +192,15 @@ def test_a_configuration_that_an_editor_of_windows_saved(
 
 
 def test_a_home_folder_is_found(
-    text_model: Path,
-    tiny_model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine").symlink_to(text_model)
-    (tmp_path / "tiny").symlink_to(tiny_model)
-    write_drafter(tmp_path / "state_20")
+    of_training(tmp_path / "state_20")
     pipe = load(TEXT_ID, device="cpu", folder="~/mine", drafter="~/state_20")
     assert pipe.networks.sources["drafter"]["local"] == "state_20"
-    assert info_of("~/tiny").folder == tmp_path / "tiny"
-    for name, says in (
-        ("~/other", "folder must be a folder with the published files, got '~/other'"),
-        ("~nobody-of-this-name/x", "'~nobody-of-this-name/x' is in no home folder"),
-    ):
-        with pytest.raises(ValueError, match=says):
-            load(TEXT_ID, device="cpu", folder=name)
+    with pytest.raises(ValueError, match="'~nobody-of-this-name/x' is in no home folder"):
+        load(TEXT_ID, device="cpu", folder="~nobody-of-this-name/x")
 
 
 async def last(answers: AsyncIterator[Any]) -> Any:
@@ -217,7 +208,7 @@ async def last(answers: AsyncIterator[Any]) -> Any:
 
 
 def test_a_model_without_its_drafter_says_so(
-    text_model: Path,
+    llamagen_model: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -227,8 +218,7 @@ def test_a_model_without_its_drafter_says_so(
     monkeypatch.setattr(Pipeline, "prepare", lambda _: iter(()))
     monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)
     monkeypatch.setattr("lantern_demo.ui.log.set_up", lambda: None)
-    folder = of_llamagen(text_model, text_model, tmp_path / "pretrained_models")
-    with served(TEXT_ID, folder=folder) as (url, page):
+    with served(TEXT_ID, folder=llamagen_model) as (url, page):
         health = httpx.get(f"{url}healthz").json()
         offer = Client(url, verbose=False).predict(api_name="/model")
         events = {event.name: event.fn for event in page.fns.values()}
@@ -236,11 +226,11 @@ def test_a_model_without_its_drafter_says_so(
         for query in ({}, {"prompt": "a cat", "methods": "eagle1"}):
             assert events["first"]("navigate", SimpleNamespace(query_params=query))
     warning = health["warning"]
-    reason = f"the folder pretrained_models holds no drafter of {TEXT_ID}: none of drafter/"
+    reason = f"the folder files holds no drafter of {TEXT_ID}: none of drafter/"
     assert warning == offer["warning"] and reason in warning
     assert reason in shown and reason in caplog.text
     assert all(METHODS[name].label in warning for name in DRAFTING)
-    assert str(tmp_path) not in warning + shown
+    assert str(llamagen_model) not in warning + shown
     assert offer["model"]["id"] == TEXT_ID
     assert offer["model"]["unavailable_methods"] == DRAFTING
 

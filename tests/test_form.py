@@ -31,7 +31,6 @@ from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings, choice_of, planned
 from lantern_demo.ui import limits, link, texts
 from lantern_demo.ui.actions import hand_out, record_file, sheet_file
-from lantern_demo.ui.api import answers
 from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out, surprised
 from lantern_demo.ui.compare import draw, settle
 from lantern_demo.ui.components import Updates, Widgets

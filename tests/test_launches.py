@@ -16,13 +16,6 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.llama import keeps_sums
 from lantern_demo.models.registry import REGISTRY
 
-# Without them a product and the widening of its result are two kernels.
-counted = pytest.mark.skipif(
-    not keeps_sums("meta", torch.bfloat16),
-    reason="this PyTorch has no products with an output type",
-)
-
-
 # Settings that change what a step is made of: the rules' once, since no model has any of its own.
 WAYS: list[dict[str, Any]] = [{}, {"no_draft": True}, {"cfg_scale": 1.0}, {"dtype": torch.float32}]
 RULES: list[dict[str, Any]] = [
@@ -45,24 +38,25 @@ def test_steps_of_published_models_run_on_their_own(
 
     Nothing reads a value, so that all steps have one shape.
     """
-    info = REGISTRY[model]
+    info, text = REGISTRY[model], model == "llamagen-t2i-256"
     shallow = replace(info.published, target=replace(info.published.target, layers=3))
     monkeypatch.setitem(REGISTRY, model, replace(info, published=shallow))
-    found = [
-        count_launches(model, method, **way) for way in WAYS + RULES * (model == "llamagen-t2i-256")
-    ]
+    found = [count_launches(model, method, **way) for way in WAYS + RULES * text]
     assert all(launches.faults == [] and launches.kernels.total() > 50 for launches in found)
-    if model == "llamagen-t2i-256" and METHODS[method].needs_drafter:
+    if text and METHODS[method].needs_drafter:
         drafter = replace(shallow.drafter, feature_layers=(1, 3))
-        monkeypatch.setitem(
-            REGISTRY, model, replace(info, published=replace(shallow, drafter=drafter))
-        )
+        reading = replace(info, published=replace(shallow, drafter=drafter))
+        monkeypatch.setitem(REGISTRY, model, reading)
         assert count_launches(model, method).faults == []
 
 
-@counted
+@pytest.mark.skipif(
+    not keeps_sums("meta", torch.bfloat16),
+    reason="this PyTorch has no products with an output type",
+)
 @pytest.mark.parametrize("method", BUDGETS)
 def test_budgets(method: str) -> None:
+    """Without products with an output type, a product and the widening of its result are two."""
     found = count_launches("llamagen-t2i-256", method)
     assert found.faults == []
     assert found.kernels.total() <= BUDGETS[method], found.kernels

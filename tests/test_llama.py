@@ -1,12 +1,11 @@
-"""The layer of LLaMA decoders: its gradients, and the order of its rows."""
+"""The layer of LLaMA decoders: its gradients."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 
-from lantern_demo.models.llama import Layer, added, angles, rotated, rotations
-from lantern_demo.models.llamagen import PairedAttention
+from lantern_demo.models.llama import Layer, added
 
 
 def test_gradients_are_those_of_the_formula() -> None:
@@ -31,24 +30,3 @@ def test_training_in_mixed_precision_gets_the_gradients_of_the_sum() -> None:
     assert part.weight.grad is not None
     wanted = y.detach().sum((0, 1)).expand_as(part.weight)
     torch.testing.assert_close(part.weight.grad, wanted, atol=0.05, rtol=0.02)
-
-
-def test_queries_and_keys_in_published_pairs_turn_by_halves() -> None:
-    """Scores are those of adjacent pairs, and the state that is saved is the one that was read."""
-    torch.manual_seed(0)
-    own, heads, nodes = PairedAttention(24, 3), 3, 5
-    state = {name: torch.randn(24, 24) for name in own.state_dict()}
-    own.load_state_dict(state)
-    assert all(torch.equal(own.state_dict()[name], weight) for name, weight in state.items())
-    x = torch.randn(1, nodes, 24)
-    table = rotations(angles(nodes, 8, 100.0))[None]
-    q, k, _ = rotated(own.read(x).view(1, nodes, 3, heads, 8), table, x.dtype).unbind(2)
-
-    def published(name: str) -> torch.Tensor:
-        pairs = (x @ state[f"{name}_proj.weight"].t()).view(1, nodes, heads, 4, 2)
-        return torch.view_as_real(torch.view_as_complex(pairs) * table[:, :, 0]).flatten(-2)
-
-    found, wanted = (
-        torch.einsum("rnhd,rmhd->rhnm", *both) for both in ((q, k), map(published, "qk"))
-    )
-    torch.testing.assert_close(found, wanted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from examples.make_bundled_model.scenes import sample
@@ -33,14 +35,12 @@ def test_every_thing_has_a_picture_in_the_order_of_the_things() -> None:
 
 
 def test_captions_have_the_right_article_and_the_words_of_the_vocabulary() -> None:
-    told = written(4000, 0.5, omit=True)[0]
-    pairs = [
-        pair for caption in told for pair in zip(caption.split(), caption.split()[1:], strict=False)
-    ]
-    articles = [(a, b) for a, b in pairs if a in ("a", "an")]
-    assert {("a", "fox"), ("an", "owl"), ("a", "jade"), ("an", "amber")} <= {*articles}
+    words = [caption.split() for caption in written(4000, 0.5, omit=True)[0]]
+    pairs = {pair for caption in words for pair in pairwise(caption)}
+    articles = {(a, b) for a, b in pairs if a in ("a", "an")}
+    assert {("a", "fox"), ("an", "owl"), ("a", "jade"), ("an", "amber")} <= articles
     assert all(f"{a} {b}" == with_article(b) for a, b in articles)
-    assert {word for caption in told for word in caption.split()} == {*vocabulary()}
+    assert {word for caption in words for word in caption} == {*vocabulary()}
     assert {"kitten", "cats", "kittens"}.isdisjoint(vocabulary())
 
 
@@ -61,11 +61,8 @@ def test_captions_of_lanterns_have_all_wordings_and_may_omit() -> None:
 
     def where(part: str) -> list[int]:
         """Where each caption says the part."""
-        wordings = [WORDINGS[part][kind] for kind in classes[part]]
-        return [
-            max(caption.find(some) for some in choice)
-            for caption, choice in zip(told, wordings, strict=True)
-        ]
+        wordings = (WORDINGS[part][kind] for kind in classes[part])
+        return [max(map(said.find, some)) for said, some in zip(told, wordings, strict=True)]
 
     place, time = where("place"), where("time")
     assert min(place + time) > 0

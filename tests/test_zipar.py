@@ -9,13 +9,7 @@ import pytest
 from examples import zipar
 from lantern_demo.runs.pipeline import Pipeline
 
-SHAPES = [(16, 4, window) for window in (1, 2, 3, 4, 9)] + [
-    (14, 4, 1),
-    (14, 4, 3),
-    (5, 2, 1),
-    (3, 4, 2),
-    (256, 16, 5),
-]
+SHAPES = [*((16, 4, window) for window in (1, 2, 4, 9)), (14, 4, 3), (3, 4, 2), (256, 16, 5)]
 
 
 @pytest.mark.parametrize(("tokens", "row", "window"), SHAPES)
@@ -28,15 +22,13 @@ def test_the_plan_is_the_rule_played_through(tokens: int, row: int, window: int)
     while counts != sizes:
         number += 1
         ready = [r == 0 or counts[r - 1] >= min(window, sizes[r - 1]) for r in range(len(sizes))]
-        drawn = [
-            r * row + counts[r] for r in range(len(sizes)) if ready[r] and counts[r] < sizes[r]
-        ]
+        some = [r for r in range(len(sizes)) if ready[r] and counts[r] < sizes[r]]
+        drawn = [r * row + counts[r] for r in some]
         nodes = zipar.nodes_of(number, tokens, row, window)
         assert [place for *_, place in nodes if place < tokens] == drawn
         for read, at, place in nodes:
-            assert read // row < len(sizes) and read % row < counts[read // row], (
-                "what is read has been drawn"
-            )
+            assert read // row < len(sizes)
+            assert read % row < counts[read // row], "what is read has been drawn"
             assert place == tokens or at == place - 1
         for place in drawn:
             counts[place // row] += 1

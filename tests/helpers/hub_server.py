@@ -1,6 +1,4 @@
-"""A small server on this machine that plays the Hub: its files, and the faults that a test asks
-for.
-"""
+"""A small server on this machine that plays the Hub: its files, and broken connections."""
 
 from __future__ import annotations
 
@@ -10,27 +8,17 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SMALL = 100  # bytes; such files are always sent whole
 
 
-@dataclass(frozen=True)
-class Answer:
-    """An answer in place of the server's own."""
-
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-    body: str = ""
-
-
 class Server(ThreadingHTTPServer):
     """`files` has the contents by `repository/file`, `asked` each request with its Range.
 
-    `fault` answers the requests whose `METHOD /path` contains `only`. The first `breaks` answers
-    with a file end in the middle of it. With `stalls` they wait there until `closed`.
+    The first `breaks` answers with a file whose path contains `only` end in the middle of it. With
+    `stalls` they wait there until `closed`.
     """
 
     daemon_threads = True
@@ -38,7 +26,6 @@ class Server(ThreadingHTTPServer):
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files, self.asked = dict(files), list[tuple[str, str | None]]()
-        self.fault: Answer | None = None
         self.only, self.breaks, self.stalls, self.closed = "", 0, False, threading.Event()
         self.lock = threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_port}"
@@ -58,28 +45,32 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        hub, wanted, asked = self.server, self.headers.get("Range"), f"{self.command} {self.path}"
-        hub.asked.append((asked, wanted))
-        if hub.fault and hub.only in asked:
-            return self._send(hub.fault.status, hub.fault.headers, hub.fault.body.encode())
+        hub, wanted = self.server, self.headers.get("Range")
+        hub.asked.append((f"{self.command} {self.path}", wanted))
         if found := re.match(r"/api/models/([^/]+/[^/]+)/(revision|tree)/", self.path):
-            repo, names = found[1], [name for name in hub.files if name.startswith(f"{found[1]}/")]
-            held = [(name.removeprefix(f"{repo}/"), len(hub.files[name])) for name in names]
+            repo, told = found[1], {"id": found[1], "sha": COMMIT, "siblings": []}
             tree = [
-                {"type": "file", "path": name, "size": size, "oid": name} for name, size in held
+                {
+                    "type": "file",
+                    "path": name.removeprefix(f"{repo}/"),
+                    "size": len(data),
+                    "oid": name,
+                }
+                for name, data in hub.files.items()
+                if name.startswith(f"{repo}/")
             ]
-            told = tree if found[2] == "tree" else {"id": repo, "sha": COMMIT, "siblings": []}
-            return self._send(200, {"Content-Type": "application/json"}, json.dumps(told).encode())
+            body = json.dumps(tree if found[2] == "tree" else told).encode()
+            return self._send(200, {"Content-Type": "application/json"}, body)
         data = hub.files.get(re.sub(r"/resolve/[^/]+", "", self.path)[1:])
         headers = {"X-Repo-Commit": COMMIT}
         if data is None:
-            return self._send(404, headers | {"X-Error-Code": "EntryNotFound"}, b"")
+            return self._send(404, headers, b"")
         headers |= {"ETag": f'"{hashlib.sha256(data).hexdigest()}"'}
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
         if wanted:
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        cut = self.command == "GET" and len(data) > SMALL and hub.cuts()
-        return self._send(206 if wanted else 200, headers, data[start:], cut)
+        large = self.command == "GET" and len(data) > SMALL and hub.only in self.path
+        return self._send(206 if wanted else 200, headers, data[start:], large and hub.cuts())
 
     do_HEAD = do_GET
 

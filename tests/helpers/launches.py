@@ -94,22 +94,13 @@ class Watch(TorchDispatchMode):
         """
         q, k, v = args[:3]
         bias = args[3] if len(args) > 3 else kwargs.get("attn_mask")
-        for x in (q, k, v):
-            size = x.element_size()
-            if x.stride(-1) != 1 or any(
-                s * size % 16 for s in (*x.stride()[:-1], x.storage_offset())
-            ):
-                self.faults.append(
-                    f"attention over {list(x.shape)} that does not lie on 16 bytes: {x.stride()}"
-                )
-        if bias is not None and (
-            bias.dtype != q.dtype or bias.stride(-1) != 1 or bias.shape[-1] % ALIGNED
-        ):
+        for x in (q, k, v, *(() if bias is None else (bias,))):
+            places = (*x.stride()[:-1], x.storage_offset())
+            if x.stride(-1) != 1 or any(place * x.element_size() % 16 for place in places):
+                said = f"attention over {list(x.shape)} that does not lie on 16 bytes"
+                self.faults.append(f"{said}: {x.stride()}")
+        if bias is not None and (bias.dtype != q.dtype or bias.shape[-1] % ALIGNED):
             self.faults.append(f"attention's mask is {bias.dtype} {list(bias.shape)}")
-        if bias is not None and any(
-            s * bias.element_size() % 16 for s in (*bias.stride()[:-1], bias.storage_offset())
-        ):
-            self.faults.append(f"attention's mask does not lie on 16 bytes: {bias.stride()}")
         self.kernels["attention"] += 1
         return q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
 
@@ -121,12 +112,7 @@ def _placed(sizes: Sizes, dtype: torch.dtype) -> Any:
     return part
 
 
-def step_of(
-    model: str,
-    method: str,
-    dtype: torch.dtype = torch.bfloat16,
-    **settings: Any,
-) -> Steps:
+def step_of(model: str, method: str, dtype: torch.dtype = torch.bfloat16, **settings: Any) -> Steps:
     """The steps of fixed shape of a published model, behind a prefix, on the meta device. settings
     are those of `Settings`.
     """
@@ -156,30 +142,19 @@ def step_of(
         cache.length, cache.padded = PROMPT, True
     if runners.drafter is not None:
         runners.drafter.prefill = lambda *_: None  # type: ignore[method-assign]
-    hidden = torch.empty(
-        rows, 1, info.published.target.dim * (1 + len(layers)), device=META, dtype=dtype
-    )
-    steps.begin(
-        hidden,
-        torch.zeros(1, dtype=torch.int64, device=META),
-        torch.empty(info.tokens, steps.draws, device=META),
-        None,
-    )
+    width = info.published.target.dim * (1 + len(layers))
+    hidden = torch.empty(rows, 1, width, device=META, dtype=dtype)
+    root = torch.zeros(1, dtype=torch.int64, device=META)
+    steps.begin(hidden, root, torch.empty(info.tokens, steps.draws, device=META), None)
     return steps
 
 
 @torch.inference_mode()
-def count_launches(
-    model: str,
-    method: str,
-    dtype: torch.dtype = torch.bfloat16,
-    no_draft: bool = False,
-    **settings: Any,
-) -> Launches:
+def count_launches(model: str, method: str, no_draft: bool = False, **settings: Any) -> Launches:
     """Kernels of one whole step in the middle of a picture. no_draft: the step without drafts at
-    its end.
+    its end. settings are those of `step_of`.
     """
-    steps, found = step_of(model, method, dtype, **settings), Launches()
+    steps, found = step_of(model, method, **settings), Launches()
     shape = steps.shapes()[-1 if no_draft else len(steps.shapes()) // 2]
     steps.step(shape)  # as before a capture: what is worked out once is there from then on
     steps.step(shape, lambda _: Watch(found.kernels, found.faults))

@@ -87,24 +87,18 @@ def tiny_info(model: str) -> ModelInfo:
     return replace(info, image_size=16 * GRID, grid=GRID, preset=preset, published=published)
 
 
-def anole_networks() -> tuple[Anole, AnoleDrafter, ChameleonTokenizer]:
-    """The same of Anole's family."""
-    torch.manual_seed(0)
-    return _ready(
-        Anole(ANOLE),
-        AnoleDrafter(ANOLE_DRAFTER),
-        ChameleonTokenizer(transformers.JanusVQVAEConfig(**ANOLE_PICTURES, num_patches=GRID)),
-    )
-
-
 def networks(config: LlamaGenConfig = TARGET) -> tuple[LlamaGen, Drafter, ImageTokenizer]:
     """Random networks, always the same, strong enough that prompts and tokens matter."""
     torch.manual_seed(0)
-    return _ready(
-        LlamaGen(config),
-        Drafter(DRAFTER),
-        ImageTokenizer(transformers.JanusVQVAEConfig(**PICTURES, num_patches=GRID)),
-    )
+    pictures = transformers.JanusVQVAEConfig(**PICTURES, num_patches=GRID)
+    return _ready(LlamaGen(config), Drafter(DRAFTER), ImageTokenizer(pictures))
+
+
+def anole_networks() -> tuple[Anole, AnoleDrafter, ChameleonTokenizer]:
+    """The same of Anole's family."""
+    torch.manual_seed(0)
+    pictures = transformers.JanusVQVAEConfig(**ANOLE_PICTURES, num_patches=GRID)
+    return _ready(Anole(ANOLE), AnoleDrafter(ANOLE_DRAFTER), ChameleonTokenizer(pictures))
 
 
 def _ready(target: Any, drafter: Any, tokenizer: Any) -> tuple[Any, Any, Any]:
@@ -142,18 +136,11 @@ def write_text_model(folder: Path, drafter: bool = True) -> Path:
     target, small, tokenizer = networks()
     for part in ("target", "drafter", "text"):
         (folder / part).mkdir(parents=True)
-    save_file(
-        tensors_of(target, "lantern"), folder / "target" / "model.safetensors", {"format": "pt"}
-    )
-    config = {
-        **HEADS,
-        "architectures": ["LlamaForCausalLM"],
-        "dim": DIM,
-        "block_size": GRID**2,
-        "cls_token_num": 120,
-        "input_type": "t2i",
-    }
-    write_json(folder / "target" / "config.json", config)
+    weights = folder / "target" / "model.safetensors"
+    save_file(tensors_of(target, "lantern"), weights, {"format": "pt"})
+    config = {"architectures": ["LlamaForCausalLM"], "dim": DIM, "block_size": GRID**2}
+    config |= {**HEADS, "cls_token_num": 120, "input_type": "t2i"}
+    write_json(weights.with_name("config.json"), config)
     if drafter:
         torch.save(small.state_dict(), folder / "drafter" / "pytorch_model.bin")
         own = {"rms_norm_eps": DRAFTER.eps, "num_attention_heads": 2}
@@ -211,9 +198,8 @@ def write_vocabulary(path: Path) -> None:
     vocabulary |= {word: 8712 + i for i, word in enumerate(ANOLE_WORDS)}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", 0)]
-    )
+    start = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer.post_processor = start
     tokenizer.save(str(path))
 
 
@@ -245,9 +231,8 @@ def write_t5(folder: Path) -> transformers.T5ForConditionalGeneration:
     )
     model = transformers.T5ForConditionalGeneration(config).eval()
     config.save_pretrained(folder)
-    state = {
-        k: v.clone() for k, v in model.state_dict().items() if k != "encoder.embed_tokens.weight"
-    }
+    state = {name: weight.clone() for name, weight in model.state_dict().items()}
+    del state["encoder.embed_tokens.weight"]  # one tensor of several names
     write_shards(state, folder, 2)
     write_tokenizer(folder / "tokenizer.json")
     return model
@@ -262,9 +247,8 @@ def write_tokenizer(path: Path) -> None:
     tokenizer.normalizer = normalizers.NFKC()
     marked = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), marked])
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="$A </s>", special_tokens=[("</s>", 1)]
-    )
+    end = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    tokenizer.post_processor = end
     tokenizer.save(str(path))
 
 
@@ -276,7 +260,6 @@ def assert_same(found: Any, wanted: Any) -> None:
 
 def same_weights(found: nn.Module, wanted: nn.Module) -> None:
     """Bit for bit."""
-    weights = wanted.state_dict()
-    assert {
-        name for name, weight in found.state_dict().items() if torch.equal(weight, weights[name])
-    } == set(weights)
+    own, weights = found.state_dict(), wanted.state_dict()
+    assert own.keys() == weights.keys()
+    assert all(torch.equal(own[name], weight) for name, weight in weights.items())
