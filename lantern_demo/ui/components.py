@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +22,7 @@ from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_record, write_sheet
+from lantern_demo.ui.film import address, write_film
 from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
@@ -40,7 +41,7 @@ Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "grid")
 STAGE = ("mosaic", "clock", "lanes", "stage")
-PANEL = ("steps", "pieces", "panel")  # loaded when the panel is first seen
+PANEL = ("steps", "pieces", "tree", "panel")  # loaded when the panel is first seen
 FIRST_STYLES = Path(__file__).with_name("first.css")
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
@@ -123,7 +124,8 @@ class Widgets:
     table: gr.HTML
     record: gr.Button
     sheet: gr.Button
-    file: gr.DownloadButton  # hidden; it hands out what one of these two has written
+    film: gr.Button
+    file: gr.DownloadButton  # hidden; it hands out what one of these three has written
     runs: gr.HTML  # recorded ones and the visitor's
     go: gr.Textbox  # has words where a link is to be drawn
     # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it
@@ -192,7 +194,7 @@ def results_of(w: Widgets, service: Service, shown: Shown, source: str, own: boo
 def with_results(w: Widgets, shown: Shown) -> Updates:
     """Let the other handlers have a run, and its files be asked for; without results none can."""
     there = gr.update(interactive=shown.record is not None)
-    return {w.result: shown, w.record: there, w.sheet: there}
+    return {w.result: shown, w.record: there, w.sheet: there, w.film: there}
 
 
 def record_file(folder: Path, shown: Shown) -> str:
@@ -204,6 +206,23 @@ def sheet_file(folder: Path, shown: Shown) -> str:
     assert shown.record is not None
     images = {method: picture_of(address) for method, address in shown.pictures.items()}
     return write_sheet(folder, shown.record, images)
+
+
+def film_file(host: str, folder: Path, shown: Shown) -> str:
+    record = shown.record
+    assert record is not None
+    images = {method: picture_of(picture) for method, picture in shown.pictures.items()}
+    link = address(host, query(record, preset_of(record["model"]["id"])))
+    return write_film(folder, record, images, link)
+
+
+def hand_out_film(service: Service, w: Widgets, shown: Shown, host: str) -> Updates:
+    """Write the film while nothing runs on the device: it takes a second of the processor."""
+    make = partial(hand_out, w, partial(film_file, host), shown)
+    if service.state != "ready":
+        return make()
+    busy = {w.file: None, w.status: status_html(texts.FILM_LATER, "busy")}
+    return service.at_once(make) or busy
 
 
 def hand_out(w: Widgets, write: Callable[[Path, Shown], str], shown: Shown) -> Updates:

@@ -31,6 +31,7 @@ from lantern_demo.ui.components import (
     add_stage,
     answer,
     hand_out,
+    hand_out_film,
     record_file,
     sent,
     shared_scripts,
@@ -120,7 +121,7 @@ def build(
         status = answer("status", status_html(words))
         arriving = gr.HTML("", elem_id="arriving")
         stage = add_stage(first)
-        runs, sheet, file = add_strip()
+        runs, sheet, film, file = add_strip()
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab(texts.HOW_TAB, elem_id="how"):
                 add_panel(looker(service))
@@ -141,16 +142,24 @@ def build(
             numbers.table,
             numbers.record,
             sheet,
+            film,
             file,
             runs,
             go,
         )
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
         _wire_runs(service, queued, w, form, numbers)
-        for asked, write in ((w.record, record_file), (w.sheet, sheet_file)):
-            taken = asked.click(
-                partial(hand_out, w, write), w.result, [w.file, w.status], **AT_ONCE
-            )
+
+        def filmed(shown: Shown, request: gr.Request) -> Updates:
+            return hand_out_film(service, w, shown, request.headers.get("host", ""))
+
+        files = (
+            (w.record, partial(hand_out, w, record_file)),
+            (w.sheet, partial(hand_out, w, sheet_file)),
+            (w.film, filmed),
+        )
+        for asked, give in files:
+            taken = asked.click(give, w.result, [w.file, w.status], **AT_ONCE)
             taken.then(None, js=TAKE_FILE, **QUIET)
         _wire_arrival(page, service, w, form, arriving)
         add_endpoints(page, service)
