@@ -361,7 +361,7 @@ def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
     told(shown, texts.PANEL["phases"]["alike"])
     tree = panel.locator(".tree svg")
     expect(tree).to_have_attribute("aria-label", re.compile(r"\d kept as look-alikes"))
-    assert tree.bounding_box()["height"] == 120  # type: ignore[index]
+    expect(panel.locator(".tree")).to_have_css("height", "120px")
     expect(panel.locator("li.alike .mark").first).to_be_visible()
     numbers = r"Piece \d+: p [\d.]+ \+ look-alikes [\d.]+ reaches [\d.]+: kept\."
     expect(panel.locator("li.alike").first).to_have_text(re.compile(numbers))
