@@ -2,9 +2,9 @@
 
 All of them come from docs/numbers.json, those of the audit from docs/audit.json. A table stands
 between `<!-- numbers NAME -->` and `<!-- end -->`, a number in a sentence between `<!--n
-SECTION.KEY...-->` and `<!--/n-->`. `python docs/fill.py take SECTION FILE.json` copies the
-measurements of a command into a section, and fills again. `--check` writes nothing, and fails if a
-file is stale.
+SECTION.KEY...-->` and `<!--/n-->`. The page reads typical speedups from `lantern_demo/ui`.
+`python docs/fill.py take SECTION FILE.json` copies the measurements of a command into a section,
+and fills again. `--check` writes nothing, and fails if a file is stale.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "docs" / "numbers.json"
+TYPICAL = ROOT / "lantern_demo" / "ui" / "typical.json"
 BLOCK = re.compile(r"(<!-- numbers (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 INLINE = re.compile(r"(<!--n (\S+?)-->).*?(<!--/n-->)", re.DOTALL)
 
@@ -508,6 +509,18 @@ def filled(text: str, numbers: Numbers) -> str:
     return INLINE.sub(lambda found: found[1] + inline(numbers, found[2]) + found[3], text)
 
 
+def typical(numbers: Numbers) -> str:
+    """Return the file with the speedups that the page calls typical, and where they are so."""
+    found = numbers["speed"]
+    kept = {key: found[key] for key in ("model", "device", "date", "rounds")}
+    rows = {
+        name: [round(end, 2) for end in row["interval"]]
+        for name, row in found["rows"].items()
+        if name != "vanilla"
+    }
+    return json.dumps(kept | {"speedups": rows}) + "\n"
+
+
 def documents() -> list[Path]:
     """Return the paths of README, of docs without the notes, and of the bundled model's card."""
     card = ROOT / "lantern_demo" / "bundled" / "lantern-scenes" / "README.md"
@@ -537,12 +550,14 @@ def main() -> int:
         report = json.loads(Path(args.take[2]).read_text(encoding="utf-8"))
         numbers[args.take[1]] = SECTIONS[args.take[1]](report)
         KEPT.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
-    texts = {path: path.read_text(encoding="utf-8") for path in documents()}
-    stale = [path for path, text in texts.items() if filled(text, numbers) != text]
+    texts = {path: path.read_text(encoding="utf-8") for path in (*documents(), TYPICAL)}
+    right = {path: filled(text, numbers) for path, text in texts.items()}
+    right[TYPICAL] = typical(numbers)
+    stale = [path for path, text in texts.items() if right[path] != text]
     for path in stale:
         print(f"{'stale' if args.check else 'filled'}: {path.relative_to(ROOT)}")
         if not args.check:
-            path.write_text(filled(texts[path], numbers), encoding="utf-8")
+            path.write_text(right[path], encoding="utf-8")
     return int(args.check and bool(stale))
 
 

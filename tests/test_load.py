@@ -25,6 +25,7 @@ from gradio_client import Client
 from space import free_port
 from tiny import program, wait_for, waiting
 
+from lantern_demo.models.bundled import PATCHES
 from lantern_demo.runs.pipeline import Drawing, Pipeline
 from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.ui import api, limits, log, texts
@@ -271,6 +272,18 @@ def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         response = httpx.get(f"{url}/healthz")
         assert response.status_code == 503 and response.json()["status"] == state
         assert httpx.get(f"{url}/palettes/tiny").status_code == colours
+
+
+def test_patches_are_served_where_a_model_has_them(url: str, tiny_model: Path) -> None:
+    assert httpx.get(f"{url}/patches/tiny").status_code == 204
+    assert httpx.get(f"{url}/patches/..%2Ftiny").status_code in (204, 404)
+    picture = tiny_model / PATCHES
+    picture.write_bytes(b"RIFF")
+    try:
+        assert httpx.get(f"{url}/patches/tiny").content == b"RIFF"
+        assert httpx.get(f"{url}/patches/other").status_code == 204
+    finally:
+        picture.unlink()
 
 
 @pytest.mark.slow

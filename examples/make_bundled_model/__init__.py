@@ -5,7 +5,7 @@ docs/training.md has the commands. In their order they are:
     emoji         Fetches the pictures of everyday things.
     train         Trains all networks but the image tokenizer, on a processor or a GPU.
     networks      The networks in training; writes them as a model folder.
-    palette       Adds the mean colour of each token to the folder.
+    palette       Adds the mean patch and colour of each token to the folder.
 
 and use:
 

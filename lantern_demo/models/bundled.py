@@ -33,6 +33,8 @@ from lantern_demo.models.text import TextEncoder
 from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
 
 PALETTE = "palette"  # a file of a model folder, which may be absent: the mean colours of its tokens
+# another one: what its tokens look like, 64 patches in a row, for the page
+PATCHES = "patches.webp"
 # folders of weights in a model folder; picture may be absent
 PARTS = ("text", "target", "drafter", "tokenizer", "picture")
 DECODERS = ("target", "drafter")

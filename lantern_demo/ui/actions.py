@@ -20,6 +20,7 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates, Widgets, pack, status_html
 from lantern_demo.ui.events import AT_ONCE, ON_DEVICE, QUIET
 from lantern_demo.ui.files import saved, scratch, write_record, write_sheet
+from lantern_demo.ui.film import address, write_film
 from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
@@ -155,7 +156,7 @@ def results_of(w: Widgets, service: Service, shown: Shown, source: str, own: boo
 def with_results(w: Widgets, shown: Shown) -> Updates:
     """Let the other handlers have a run, and its files be asked for; without results none can."""
     there = gr.update(interactive=shown.record is not None)
-    return {w.result: shown, w.record: there, w.sheet: there}
+    return {w.result: shown, w.record: there, w.sheet: there, w.film: there}
 
 
 def record_file(folder: Path, shown: Shown) -> str:
@@ -165,8 +166,25 @@ def record_file(folder: Path, shown: Shown) -> str:
 
 def sheet_file(folder: Path, shown: Shown) -> str:
     assert shown.record is not None
-    images = {method: picture_of(address) for method, address in shown.pictures.items()}
+    images = {method: picture_of(picture) for method, picture in shown.pictures.items()}
     return write_sheet(folder, shown.record, images)
+
+
+def film_file(host: str, folder: Path, shown: Shown) -> str:
+    record = shown.record
+    assert record is not None
+    images = {method: picture_of(picture) for method, picture in shown.pictures.items()}
+    link = address(host, query(record, preset_of(record["model"]["id"])))
+    return write_film(folder, record, images, link)
+
+
+def hand_out_film(service: Service, w: Widgets, shown: Shown, host: str) -> Updates:
+    """Write the film while nothing runs on the device: it takes a second of the processor."""
+    make = partial(hand_out, w, partial(film_file, host), shown)
+    if service.state != "ready":
+        return make()
+    busy = {w.file: None, w.status: status_html(texts.FILM_LATER, "busy")}
+    return service.at_once(make) or busy
 
 
 def hand_out(w: Widgets, write: Callable[[Path, Shown], str], shown: Shown) -> Updates:

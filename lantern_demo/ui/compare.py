@@ -118,9 +118,7 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
 
 
 class LiveRun:
-    """The answers of a run: a line of numbers for each lane and at most one picture, however much
-    has been drawn.
-    """
+    """The answers of a run: a line of numbers for each lane, however much has been drawn."""
 
     def __init__(self, w: Widgets, shown: Shown, folder: Path) -> None:
         self.w, self.shown, self.folder = w, shown, folder
@@ -137,7 +135,7 @@ class LiveRun:
                 ready = texts.WARMING_UP.format(label=METHODS[event.ready].label)
             return {w.status: status_html(ready, "busy")}
         self.starts.append({method: len(tokens) for method, tokens in shown.told.items()})
-        quiet, pictures = bool(shown.told), {}
+        quiet = bool(shown.told)
         if isinstance(event, Frame):
             for method, step in event.steps.items():
                 lanes[method].at(step)
@@ -149,14 +147,14 @@ class LiveRun:
             self.results.append(event)
             shown.record = record_of(self.results)
             lanes[event.method] = Lane.done(shown.record["methods"][event.method])
-            quiet, pictures = False, {event.method: picture_address(event.image)}
-            shown.pictures |= pictures
+            quiet = False
+            shown.pictures[event.method] = picture_address(event.image)
             file = saved(lambda one: keep_file(w.file, write_picture(self.folder, one)), event)
             if file is not None:
                 shown.files[event.method] = f"gradio_api/file={file}"
         first = self.starts[0]
         fresh = {method: tokens[first.get(method, 0) :] for method, tokens in shown.told.items()}
-        updates: Updates = {w.stage: pack(live_view(shown, pictures, fresh))}
+        updates: Updates = {w.stage: pack(live_view(shown, fresh))}
         if not quiet:
             done = sum(not lane.running for lane in lanes.values())
             updates[w.status] = status_html(texts.through(done, len(lanes)), "busy")

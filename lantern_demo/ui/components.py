@@ -19,7 +19,7 @@ Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "grid", "page")
 STAGE = ("mosaic", "clock", "lanes", "stage")
-PANEL = ("steps", "pieces", "panel")  # loaded when the panel is first seen
+PANEL = ("steps", "pieces", "tree", "panel")  # loaded when the panel is first seen
 FIRST_STYLES = Path(__file__).with_name("first.css")
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
@@ -96,7 +96,8 @@ class Widgets:
     table: gr.HTML
     record: gr.Button
     sheet: gr.Button
-    file: gr.DownloadButton  # hidden; it hands out what one of these two has written
+    film: gr.Button
+    file: gr.DownloadButton  # hidden; it hands out what one of these three has written
     runs: gr.HTML  # recorded ones and the visitor's
     go: gr.Textbox  # has words where a link is to be drawn
     # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it

@@ -167,17 +167,19 @@ class Numbers:
     slider: gr.ImageSlider
 
 
-def add_strip() -> tuple[gr.HTML, gr.Button, gr.DownloadButton]:
-    """Add the strip of runs, the button of the picture of all lanes, and one that hands it out."""
+def add_strip() -> tuple[gr.HTML, gr.Button, gr.Button, gr.DownloadButton]:
+    """Add the strip of runs, the buttons of the picture of all lanes and of the film, and one that
+    hands them out.
+    """
     with gr.Row(elem_id="strip"):
         # Gradio's gallery would bring a player of films, of 150 KB, to every visit.
         runs = gr.HTML(
             strip_of(recorded_runs()), js_on_load="selectable(element, trigger)", elem_id="runs"
         )
-        sheet = gr.Button(
-            texts.SHEET, elem_id="sheet", interactive=False, size="md", min_width=180, scale=0
-        )
-    return runs, sheet, gr.DownloadButton(elem_id="file", visible="hidden")
+        about: dict[str, Any] = {"interactive": False, "size": "md", "min_width": 180, "scale": 0}
+        film = gr.Button(texts.FILM, elem_id="film", **about)
+        sheet = gr.Button(texts.SHEET, elem_id="sheet", **about)
+    return runs, sheet, film, gr.DownloadButton(elem_id="file", visible="hidden")
 
 
 def add_numbers() -> Numbers:

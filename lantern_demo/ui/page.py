@@ -19,7 +19,7 @@ from lantern_demo.disk_cache import root
 from lantern_demo.models.bundled import parameters_of
 from lantern_demo.prompt_words import phrasebook
 from lantern_demo.ui import log, texts
-from lantern_demo.ui.actions import Action, hand_out, record_file, sheet_file
+from lantern_demo.ui.actions import Action, hand_out, hand_out_film, record_file, sheet_file
 from lantern_demo.ui.api import add_endpoints
 from lantern_demo.ui.ask import add_chips, add_prompt
 from lantern_demo.ui.compare import draw, repeat, settle
@@ -98,7 +98,7 @@ def build(
         status = answer("status", status_html(words))
         arriving = gr.HTML("", elem_id="arriving")
         stage = add_stage(first)
-        runs, sheet, file = add_strip()
+        runs, sheet, film, file = add_strip()
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab(texts.HOW_TAB, elem_id="how"):
                 add_panel(looker(service))
@@ -118,16 +118,24 @@ def build(
             table=numbers.table,
             record=numbers.record,
             sheet=sheet,
+            film=film,
             file=file,
             runs=runs,
             go=gr.Textbox(visible=False),
         )
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
         _wire_runs(service, queued, w, form, numbers)
-        for asked, write in ((w.record, record_file), (w.sheet, sheet_file)):
-            taken = asked.click(
-                partial(hand_out, w, write), w.result, [w.file, w.status], **AT_ONCE
-            )
+
+        def filmed(shown: Shown, request: gr.Request) -> Updates:
+            return hand_out_film(service, w, shown, request.headers.get("host", ""))
+
+        files = (
+            (w.record, partial(hand_out, w, record_file)),
+            (w.sheet, partial(hand_out, w, sheet_file)),
+            (w.film, filmed),
+        )
+        for asked, give in files:
+            taken = asked.click(give, w.result, [w.file, w.status], **AT_ONCE)
             taken.then(None, js="takeFile", **QUIET)
         _wire_arrival(page, service, w, form, arriving)
         add_endpoints(page, service)

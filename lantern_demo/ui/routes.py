@@ -1,8 +1,8 @@
 """Addresses in addition to those of the page and its API.
 
 GET /healthz: whether the program is up and its model loaded, for uptime checks. The page's scripts
-and styles get the others when they need them: /palettes/{model}, /panel.js and /things.webp. Who
-is sent a link gets /preview.png.
+and styles get the others when they need them: /palettes/{model}, /patches/{model}, /panel.js and
+/things.webp. Who is sent a link gets /preview.png.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 import lantern_demo
+from lantern_demo.models.bundled import PATCHES
 from lantern_demo.ui.files import PAPER, scratch, write_sheet
 from lantern_demo.ui.recorded import THINGS, recorded_runs
 from lantern_demo.ui.run_view import picture_of
@@ -67,6 +68,14 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
             return Response(status_code=503 if service.state == "loading" else 404, headers=FRESH)
         return Response(colours, media_type="application/octet-stream", headers=FOR_AN_HOUR)
 
+    def patches(request: Request) -> Response:
+        """Answer with a picture of what a model's tokens look like. 204: it has none."""
+        folder, model = service.info.folder, request.path_params["model"]
+        path = folder / PATCHES if folder and model == service.info.id else None
+        if path is None or not path.exists():
+            return Response(status_code=204, headers=FRESH)
+        return FileResponse(path, headers=FOR_AN_HOUR)
+
     def panel(_: Request) -> Response:
         """Answer with the scripts of the panel that explains a step."""
         return Response(page.lantern_panel, media_type="text/javascript")
@@ -83,6 +92,7 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
         Route("/healthz", health),
         Route(f"/{PREVIEW}", preview),
         Route("/palettes/{model}", palette),
+        Route("/patches/{model}", patches),
         Route("/panel.js", panel),
         Route(f"/{THINGS.name}", things),
     ]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from math import isqrt
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -70,7 +73,7 @@ def lane_view(
         "committed": lane.committed,
         "total": lane.total,
         "steps": lane.steps,
-        "seconds": round(lane.seconds, 3),
+        "seconds": round(lane.seconds, 5),
         "message": message,
         "ran": ran,
     }
@@ -104,14 +107,13 @@ def picture_of(address: str) -> Image.Image:
 
 def live_view(
     shown: Shown,
-    pictures: dict[str, str] | None = None,
     fresh: dict[str, list[Token]] | None = None,
     link: str | None = None,
 ) -> dict[str, Any]:
     """Return the stage's value before and during a run.
 
-    `pictures` are addresses of new pictures. `fresh` are the tokens to paint now: by default all
-    that are drawn so far. `link` becomes the page's address, so that a reload finds the request.
+    `fresh` are the tokens to paint now: by default all that are drawn so far. `link` becomes the
+    page's address, so that a reload finds the request.
     """
     lanes = [lane_view(lane, shown.record, shown.preset) for lane in shown.lanes.values()]
     phases = {lane.phase for lane in shown.lanes.values()}
@@ -128,7 +130,6 @@ def live_view(
         "grid": isqrt(next(iter(shown.lanes.values())).total),
         "model": shown.request.model if shown.request else "",
         "lanes": lanes,
-        "pictures": pictures or {},
         "fresh": shown.told if fresh is None else fresh,
         "link": link,
         "own": link is not None,
@@ -149,9 +150,11 @@ def results_view(
     """
     settings, preset = Settings(**record["settings"]), preset or preset_of(record["model"]["id"])
     vanilla = record["methods"].get("vanilla")
+    typical = typical_speedups(record, settings, preset)
     lanes = [
         lane_view(Lane.done(entry), record, preset)
         | _result(name, entry, settings, pictures.get(name), vanilla)
+        | {"typical": typical.get(name)}
         for name, entry in record["methods"].items()
     ]
     return {
@@ -162,6 +165,29 @@ def results_view(
         "source": {"kind": "live" if source == "kept" else source},
         "lanes": lanes,
     }
+
+
+def typical_speedups(
+    record: Record, settings: Settings, preset: Settings
+) -> dict[str, list[float]]:
+    """Return by method the interval of its speedups in the benchmark.
+
+    There is none for a run that the benchmark does not stand for: of another model, on another kind
+    of machine, or with other settings than the preset's.
+    """
+    known = _benchmark()
+    same = (record["model"]["id"], record["device"]) == (known["model"], known["device"])
+    usual = settings.with_changes(seed=preset.seed) == preset
+    return known["speedups"] if same and usual else {}
+
+
+@cache
+def _benchmark() -> dict[str, Any]:
+    """Return the speedups of the benchmark, which docs/fill.py writes."""
+    found: dict[str, Any] = json.loads(
+        Path(__file__).with_name("typical.json").read_text(encoding="utf-8")
+    )
+    return found
 
 
 def preset_of(model: str) -> Settings:

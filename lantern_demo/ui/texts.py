@@ -20,9 +20,9 @@ PREVIEW = (
 )
 HEADLINE = "<h1>The same prompt in fewer steps.</h1>"
 INTRODUCTION = (
-    "<p>An image model paints a picture piece by piece, one slow step each. These methods <b>guess "
-    "ahead</b>, and one step checks many guesses. LANTERN and LANTERN++ also keep "
-    "<b>look-alikes</b>: faster, but no longer exact.</p>"
+    "<p>An image model paints a picture piece by piece, one slow step each. <span>These methods "
+    "<b>guess ahead</b>, and one step checks many guesses.</span> <span>LANTERN and LANTERN++ also "
+    "keep <b>look-alikes</b>: faster, but no longer exact.</span></p>"
 )
 # Prompts of the recorded runs. All have the default seed, so that none is chosen for its picture.
 EXAMPLES = (
@@ -59,7 +59,7 @@ PAPER_TOLD = (
 PAPER_SLOW = (
     "They are made for GPUs: here they make every method with a drafter slower than vanilla."
 )
-DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
+DOWNLOAD, SHEET, FILM = "Run record (JSON)", "All pictures (PNG)", "Film (WebP)"
 LINKS, PAPERS_LABEL = "About this demo", "Papers:"
 PAPERS = {
     "LANTERN": "https://arxiv.org/abs/2410.03355",
@@ -156,6 +156,7 @@ LOOK_LATER = "The device is at work. The guesses are decoded when it is free."
 LOOK_NOT_LOADED = (
     "the model of this run is not loaded here, so its guesses cannot be shown as pictures"
 )
+FILM_LATER = "The device is at work. Press for the film again when it is free."
 NO_METHODS = "Choose at least one method: Settings lists them."
 STOPPED = "Stopped. The pieces drawn so far stay; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the lanes show why."
@@ -201,6 +202,14 @@ PANEL: dict[str, object] = {
         "lost": "Dropped with the guess before it.",
         "unneeded": "Not tried: another guess was kept first.",
     },
+    "tree": "The draft tree of this step: {told}",
+    "looks": {
+        "guess": "guesses",
+        "kept": "kept",
+        "alike": "kept as look-alikes",
+        "dropped": "refused",
+        "untried": "not tried",
+    },
     "guessed": "a guess, token {token}",
     "own": "the model drew it itself.",
     "piece": "Piece {place}:",
@@ -216,8 +225,9 @@ WEB: dict[str, object] = {
     # The headline: before its number, and after it.
     "headlines": {
         "took": "{method} took ",
-        "fastest": "{method} was fastest: ",
-        "vanilla": ". Vanilla: {other}.",
+        "won": "{method} won: ",
+        "tie": "{method} tie: ",
+        "than": ". {method}: {seconds}.",
         "begins": "The race begins.",
         "leads": "{method} leads: ",
         "draws": "{method}: ",
@@ -226,10 +236,9 @@ WEB: dict[str, object] = {
         "behind": ". Vanilla: {committed} of {total}.",
     },
     "steps": ["1 step", "{count} steps"],
-    "faster": "{times} faster",
-    "slower": "{times} slower",
-    "asFast": "as fast",
+    "made": "= {steps} \u00d7 {each}\u00a0ms",
     "here": " here",
+    "typical": " (typical {low} to {high})",
     "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"],
     "pieces": ["1 piece", "{count} pieces"],
     "soFar": "of {total}, {steps} so far",
@@ -246,10 +255,23 @@ WEB: dict[str, object] = {
         "exact": "exact",
         "independent": "exact, own numbers",
     },
-    "reason": (
-        "{method} takes {steps} steps instead of {other}. Each of them takes {grown} times as long "
-        "as vanilla's, so it is {fast}."
-    ),
+    # why a method won, with its numbers
+    "reason": {
+        "won": "{method} won here:",
+        "tied": "{method} came first, too:",
+        "lost": "Vanilla won here. {method} came nearest:",
+        "numbers": (
+            "{pieces} pieces a step, each step {dear} times as dear as vanilla's: {gain}. "
+            "It breaks even at {dear} pieces a step."
+        ),
+    },
+    "legend": {
+        "title": "On the pictures:",
+        "t": "own piece",
+        "e": "kept guess",
+        "r": "look-alike",
+    },
+    "key": {"title": "Bars: seconds to", "guess": "guess", "check": "check", "keep": "keep"},
     "ownNumber": "{methods} uses other random numbers, so its picture differs.",
     "ownNumbers": "{methods} use other random numbers, so their pictures differ.",
     "disturbed": "Other programs used the processor, too, so the seconds are long.",

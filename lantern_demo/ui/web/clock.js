@@ -5,7 +5,11 @@ const AHEAD = 1.1; // how much faster than the leader another lane must be to le
 
 const counted = (steps) => counting(steps, WORDS.steps);
 const took = ({ milliseconds }) => milliseconds.at(-1);
-const sooner = (a, b) => Number(a.toFixed(2)) < Number(b.toFixed(2)); // seconds, as they are shown
+/** Whether one time in seconds is a millisecond or more before another: what is nearer is a tie. */
+const sooner = (a, b) => Math.round(1e5 * (b - a)) >= 100;
+const before = (a, b) => sooner(took(a) / 1000, took(b) / 1000);
+const fastest = (lanes) => lanes.reduce((a, b) => (took(b) < took(a) ? b : a));
+const listed = (lanes) => new Intl.ListFormat("en").format(lanes.map(({ label }) => label));
 
 /** How many times as fast a lane is as vanilla on this machine; null without vanilla. */
 function speedup(lane, vanilla) {
@@ -13,12 +17,15 @@ function speedup(lane, vanilla) {
   return took(vanilla) / took(lane);
 }
 
-/** "1.60x faster", or how much slower. */
-function ratio(value) {
-  if (Math.abs(value - 1) < 0.005) return WORDS.asFast;
-  const [told, gain] = value < 1 ? [WORDS.slower, 1 / value] : [WORDS.faster, value];
-  return say(told, { times: times(gain) });
+/** How the seconds of a race are written: with a third digit where two would look like a tie. */
+function secondsOf(lanes) {
+  const alike = (a, b) => seconds(took(a)) === seconds(took(b)) && before(a, b);
+  const digits = lanes.some((a) => lanes.some((b) => alike(a, b))) ? 3 : 2;
+  return (lane) => seconds(took(lane), digits);
 }
+
+/** Milliseconds of a step, so that steps times these are the lane's seconds. */
+const each = (lane) => took(lane) / lane.steps;
 
 /** The ranks by seconds of lanes that are done, as far as no lane that draws can still take them. */
 function ranksOf(views) {
@@ -30,19 +37,17 @@ function ranksOf(views) {
   return new Map(sure.map((one) => [one.id, ahead(one)]));
 }
 
-/** The sentence over a race that is over: [before the number, the number, after it]. */
+/** The sentence over a race that is over: [before the winner's seconds, these, after them]. */
 function headlineOf(lanes) {
   const words = WORDS.headlines;
-  const vanilla = lanes.find((lane) => lane.id === "vanilla");
-  const [best] = [...lanes].sort((a, b) => a.steps - b.steps || took(a) - took(b));
-  const first = lanes.reduce((a, b) => (took(b) < took(a) ? b : a));
-  const than = (lane, other) =>
-    vanilla && lane !== vanilla ? say(words.vanilla, { other: other(vanilla) }) : ".";
-  const spent = (lane) => seconds(took(lane));
-  if (lanes.length > 1 && (best === vanilla || sooner(took(first) / 1000, took(best) / 1000)))
-    return [say(words.fastest, { method: first.label }), spent(first), than(first, spent)];
-  const steps = than(best, (lane) => lane.steps);
-  return [say(words.took, { method: best.label }), counted(best.steps), steps];
+  const tell = secondsOf(lanes);
+  const first = fastest(lanes);
+  const won = lanes.filter((lane) => !before(first, lane));
+  const rest = lanes.filter((lane) => !won.includes(lane));
+  const other = rest.find(({ id }) => id === "vanilla") ?? (rest.length ? fastest(rest) : null);
+  const told = lanes.length === 1 ? words.took : won.length > 1 ? words.tie : words.won;
+  const than = other ? say(words.than, { method: other.label, seconds: tell(other) }) : ".";
+  return [say(told, { method: listed(won) }), tell(first), than];
 }
 
 /** Who leads at equal decode time, once each lane has a tenth of its picture, else null. The leader
@@ -63,27 +68,33 @@ function headlineAt(lanes, leader) {
   if (done.length) {
     const first = done.reduce((a, b) => (b.seconds < a.seconds ? b : a));
     const rest = vanilla && !done.includes(vanilla) ? say(words.behind, vanilla) : ".";
-    return [say(words.arrived, { method: first.label }), counted(first.steps), rest, "more"];
+    const spent = seconds(1000 * first.seconds);
+    return [say(words.arrived, { method: first.label }), spent, rest, "more"];
   }
   if (!leader) return [words.begins, "", ""];
   const told = say(lanes.length > 1 ? words.leads : words.draws, { method: leader.label });
   return [told, String(leader.committed), say(words.of, leader)];
 }
 
-/** Why a lane gains less in seconds than in steps, in numbers of the method with the fewest steps; and whether other programs ran. */
+/** Why the fastest method won or lost here, in numbers of this run; and whether other programs ran. */
 function reason(lanes) {
+  const words = WORDS.reason;
   const disturbed = lanes.some((lane) => lane.disturbed) ? ` ${WORDS.disturbed}` : "";
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
-  const others = lanes.filter((lane) => lane !== vanilla && lane.steps < (vanilla?.steps ?? 0));
+  const others = lanes.filter((lane) => lane !== vanilla);
   if (!vanilla || !others.length) return disturbed.trim();
-  const best = others.reduce((a, b) => (b.steps < a.steps ? b : a));
-  const whole = ({ draft, check, keep }) => draft + check + keep;
-  const told = say(WORDS.reason, {
+  const best = fastest(others);
+  const rivals = lanes.filter((lane) => lane !== best);
+  const begins = before(vanilla, best)
+    ? words.lost
+    : rivals.every((lane) => before(best, lane))
+      ? words.won
+      : words.tied;
+  const facts = {
     method: best.label,
-    steps: best.steps,
-    other: vanilla.steps,
-    grown: (whole(best.spent) / whole(vanilla.spent)).toFixed(1),
-    fast: ratio(speedup(best, vanilla)),
-  });
-  return told + disturbed;
+    pieces: (vanilla.steps / best.steps).toFixed(2),
+    dear: (each(best) / each(vanilla)).toFixed(2),
+    gain: times(speedup(best, vanilla)),
+  };
+  return say(`${begins} ${words.numbers}`, facts) + disturbed;
 }

@@ -12,6 +12,14 @@ function el(tag, attributes = {}, ...children) {
   return node;
 }
 
+/** An element of a drawing. */
+function svg(tag, attributes = {}, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
 /** A button: its class, its words, and what a press does. */
 const button = (name, text, onclick) =>
   el("button", { type: "button", class: name, onclick }, text);
@@ -50,7 +58,7 @@ async function imageAt(address) {
 /** "1 guess", "3 guesses": words are [of one, of several]. */
 const counting = (count, [one, several]) => say(count === 1 ? one : several, { count });
 
-const seconds = (milliseconds) => `${(milliseconds / 1000).toFixed(2)}\u00a0s`;
+const seconds = (milliseconds, digits = 2) => `${(milliseconds / 1000).toFixed(digits)}\u00a0s`;
 /** A probability with as many digits as say something. */
 const mass = (p) => (p === 0 ? "0" : p < 0.1 ? String(Number(p.toPrecision(2))) : p.toFixed(3));
 const summed = (parts, sum = 0) => parts.map((part) => (sum += part));

@@ -1,31 +1,64 @@
 // A picture of which some tokens are there: covered where nothing is yet, with tokens marked on request.
 
-const palettes = new Map(); // by model, [V, 3] bytes, or null where there are none
+const answers = new Map(); // by address, what `asked` read there, or null where there is nothing
 
-/** The colours of a model's tokens, asked for once; `then` is called when they come. Without an answer,
- * and while the model loads, the next call asks again. */
-function paletteOf(model, then) {
-  if (!palettes.has(model)) {
-    palettes.set(model, null);
-    fetch(`palettes/${encodeURIComponent(model)}`)
+/** What is read at an address, asked for once; `then` is called when it comes. Without an answer, and
+ * while the model loads, the next call asks again. */
+function asked(address, read, then) {
+  if (!answers.has(address)) {
+    answers.set(address, null);
+    fetch(address)
       .then((answer) => {
         if (answer.status === 503) throw new Error("not yet");
-        return answer.ok ? answer.arrayBuffer() : null;
+        return answer.status === 200 ? read(answer) : null;
       })
       .then(
-        (bytes) => {
-          palettes.set(model, bytes && new Uint8Array(bytes));
+        (found) => {
+          answers.set(address, found);
           then();
         },
-        () => palettes.delete(model),
+        () => answers.delete(address),
       );
   }
-  return palettes.get(model);
+  return answers.get(address);
 }
+
+/** The colours of a model's tokens, [V, 3] bytes, or null. */
+const paletteOf = (model, then) =>
+  asked(
+    `palettes/${encodeURIComponent(model)}`,
+    (answer) => answer.arrayBuffer().then((bytes) => new Uint8Array(bytes)),
+    then,
+  );
+
+/** The patches of a model's tokens in one picture, or null. */
+const patchesOf = (model, then) =>
+  asked(`patches/${encodeURIComponent(model)}`, (answer) => answer.blob().then(createImageBitmap), then);
+
+/** What a model's tokens look like: patches where it has them, colours, or one colour for all. */
+const looksOf = (model, otherwise, then) => ({
+  patches: model && patchesOf(model, then),
+  palette: model && paletteOf(model, then),
+  otherwise,
+});
 
 /** The mean colour of a token, or another one where there is no palette. */
 const colourOf = (palette, token, otherwise) =>
   palette ? `rgb(${palette.slice(3 * token, 3 * token + 3).join(",")})` : otherwise;
+
+const PATCHES = 64; // in a row of their picture
+
+/** Paint a token's own look in a square. */
+function paintToken(g, token, [x, y], size, { patches, palette, otherwise }) {
+  if (patches) {
+    const side = patches.width / PATCHES;
+    const [left, top] = cellCorner(token, PATCHES, side);
+    g.drawImage(patches, left, top, side, side, x, y, size, size);
+  } else {
+    g.fillStyle = colourOf(palette, token, otherwise);
+    g.fillRect(x, y, size, size);
+  }
+}
 
 /** The colour of what is not painted yet. */
 const coverColour = () => getComputedStyle(document.body).getPropertyValue("--replay-cover").trim();
@@ -77,6 +110,17 @@ function drawMark(g, kind, corner, cell) {
   g.fill();
   g.strokeStyle = "rgba(0,0,0,.8)";
   g.stroke();
+}
+
+/** The same mark on a small piece, for legends and lists. */
+function markOf(kind) {
+  const shape = {
+    e: () => svg("circle", { cx: 8, cy: 8, r: 4, class: "ring" }),
+    r: () => svg("path", { d: "M8 2.5 13.5 8 8 13.5 2.5 8Z", fill: INK.r }),
+    t: () => svg("circle", { cx: 8, cy: 8, r: 1.8, fill: INK.t }),
+  }[kind]();
+  const piece = svg("rect", { width: 16, height: 16, rx: 3 });
+  return svg("svg", { class: "mark", viewBox: "0 0 16 16", "aria-hidden": "true" }, piece, shape);
 }
 
 /** Give a canvas as many pixels as it has on the screen -> pixels a side. */

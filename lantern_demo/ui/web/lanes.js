@@ -1,4 +1,6 @@
-// A lane: name and place, picture, bar of its pieces, one large number, and what its speed cost.
+// A lane: its card with name, place and picture, and its row with a bar, seconds and where they come from.
+
+const PARTS = ["guess", "check", "keep"]; // of a step, and so of a bar
 
 /** Make the elements of a lane. hooks: open(lane, event), hover(lane, event). `old`: a canvas with the picture before. */
 function laneOf(view, hooks, old) {
@@ -7,10 +9,14 @@ function laneOf(view, hooks, old) {
   const named = say(WORDS.open, { method: view.label });
   const made = { view, data: null, drawn: drawnSoFar(old), shown: -1, canvas };
   made.picture = el("button", { type: "button", class: "picture", "aria-label": named }, canvas);
-  made.bar = el("div", { class: "bar", "aria-hidden": "true" }, el("span"));
+  const parts = PARTS.map((name) => part("span", name));
+  made.bar = el("div", { class: "bar", "aria-hidden": "true" }, ...parts);
   made.place = part("b", "place");
   for (const name of ["big", "small", "pill", "ran"]) made[name] = part("p", name);
   made.keep = part("span", "keep");
+  const name = el("span", { class: "name", "aria-hidden": "true" }, view.label);
+  const kind = el("span", { class: "kind" }, view.kind);
+  const header = el("header", {}, el("h3", {}, view.label), made.place, kind);
   made.root = el(
     "article",
     {
@@ -21,14 +27,8 @@ function laneOf(view, hooks, old) {
       "aria-label": view.label,
       onclick: (event) => hooks.open(made, event),
     },
-    el("header", {}, el("h3", {}, view.label), made.place, el("span", { class: "kind" }, view.kind)),
-    made.picture,
-    made.bar,
-    made.big,
-    made.small,
-    made.pill,
-    made.ran,
-    made.keep,
+    el("div", { class: "lane-card" }, header, made.picture, made.pill, made.keep),
+    el("div", { class: "lane-row" }, name, made.bar, made.big, made.small, made.ran),
   );
   made.picture.addEventListener("pointermove", (event) => hooks.hover(made, event));
   made.picture.addEventListener("pointerleave", () => hooks.hover(made, null));
@@ -38,28 +38,46 @@ function laneOf(view, hooks, old) {
 function setPill(one, tone, text, why = "") {
   one.pill.dataset.tone = tone;
   one.pill.removeAttribute("data-later");
-  one.pill.textContent = text;
+  if (one.pill.textContent !== text) one.pill.textContent = text;
   one.pill.title = why;
 }
 
-/** Show how far a lane is: painted pieces, or once it is done its steps and its place. */
-function tellProgress(one, { committed, total, steps, rank, facts }) {
+/** Show how far a lane is: pieces while it draws, then its place, seconds and what they are made of. */
+function tellProgress(one, { committed, total, steps, rank, spent, made }) {
   const done = committed === total;
   one.root.toggleAttribute("data-done", done);
   one.root.toggleAttribute("data-first", done && rank === 0);
-  one.bar.style.setProperty("--share", `${(100 * committed) / total}%`);
+  setBar(one, [0, committed / total, 0]);
   one.place.textContent = done ? (WORDS.places[rank] ?? "") : "";
-  one.big.textContent = done ? counted(steps) : counting(committed, WORDS.pieces);
-  const soFar = say(WORDS.soFar, { total, steps: counted(steps) });
-  one.small.replaceChildren(...(done ? facts : [soFar]));
+  one.big.textContent = done ? spent : counting(committed, WORDS.pieces);
+  one.small.textContent = done ? made : say(WORDS.soFar, { total, steps: counted(steps) });
 }
+
+/** Give a bar its parts, each a share of the whole width. */
+function setBar(one, shares) {
+  shares.forEach((share, i) => (one.bar.children[i].style.width = `${100 * share}%`));
+}
+
+/** The bar of a race that is over: seconds, on one scale. The pass that reads the prompt is a check. */
+function tellSeconds(one, longest) {
+  const { data } = one;
+  const [guess, keep] = [data.spent.draft, data.spent.keep].map((spent) => spent * data.steps);
+  const parts = [guess, took(data) - guess - keep, keep];
+  setBar(one, parts.map((spent) => Math.max(0, spent) / longest));
+}
+
+/** "= 90 steps x 5.2 ms": so a lane's seconds come about. */
+const stepsOf = (lane) =>
+  say(WORDS.made, { steps: counted(lane.steps), each: each(lane).toFixed(1) });
 
 /** Show what the server says of a lane that still draws, has arrived, or did not finish. */
 function tellLane(one, rank) {
   const { view } = one;
   const ended = ["failed", "stopped"].includes(view.phase);
   one.root.dataset.phase = view.phase;
-  tellProgress(one, { ...view, rank, facts: [seconds(1000 * view.seconds)] });
+  const milliseconds = [1000 * view.seconds];
+  const made = view.steps ? stepsOf({ ...view, milliseconds }) : "";
+  tellProgress(one, { ...view, rank, spent: seconds(milliseconds[0]), made });
   setPill(one, ended ? "bad" : "none", ended ? view.message : "");
   one.ran.textContent = view.ran;
 }
@@ -79,20 +97,27 @@ function tellCost(one, vanilla) {
   one.ran.textContent = data.ran.replace(/ (?=\d)/g, "\u00a0"); // names stay with values
 }
 
-/** Show a finished lane at a time of the replay. `here`: it was drawn on this machine just now. */
-function tellReplay(one, vanilla, { now, ranks, here }) {
+/** "1.60x", and what is typical of such a machine; `here`: it was drawn on this one just now. */
+function gainOf(data, vanilla, here) {
+  const value = speedup(data, vanilla);
+  if (value === null) return "";
+  const [low, high] = data.typical?.map((end) => end.toFixed(2)) ?? [];
+  const range = low ? say(WORDS.typical, { low, high }) : "";
+  return `, ${times(value)}${here ? WORDS.here : ""}${range}`;
+}
+
+/** Show a finished lane at a time of the replay. longest: ms of the slowest lane at the end, else null. */
+function tellReplay(one, vanilla, { now, ranks, here, tell, longest }) {
   const { data } = one;
   const step = stepAt(data, now);
-  const value = speedup(data, vanilla);
-  const spent = seconds(took(data));
-  const place = el("span", { class: "here" }, here ? WORDS.here : ""); // a phone has no room for it
-  const gained = value === null ? [] : [ratio(value), place, ", "];
   tellProgress(one, {
     committed: tokensAt(data, now),
     total: data.committed.at(-1),
     steps: Math.max(0, step),
     rank: ranks.get(data.id),
-    facts: [...gained, spent],
+    spent: tell(data),
+    made: stepsOf(data) + gainOf(data, vanilla, here),
   });
+  if (longest) tellSeconds(one, longest);
   one.pill.toggleAttribute("data-later", step < data.steps);
 }

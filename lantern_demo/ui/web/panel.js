@@ -10,6 +10,9 @@ const EDGES = {
   untried: "#cbd5e1",
 };
 
+// the marks of what is in the picture, as on the lanes
+const MARKS = { kept: "e", alike: "r", own: "t" };
+
 /** Make the panel. `look` asks the server for pictures of guesses. */
 function stepPanel(look) {
   const large = el("canvas", { class: "large", role: "img", onclick: pick });
@@ -17,6 +20,7 @@ function stepPanel(look) {
   const text = el("p", { class: "told", "aria-live": "polite" });
   const back = button("back", WORDS.back, () => move(-1));
   const next = button("next", "", () => move(1));
+  const tree = el("div", { class: "tree" });
   const list = el("ol", { class: "guesses" });
   const note = el("p", { class: "note" });
   // A click anywhere in it leaves it the keys.
@@ -28,7 +32,7 @@ function stepPanel(look) {
     large,
     el("div", { class: "moves" }, back, next),
     text,
-    el("div", { class: "below" }, list, note, el("p", { class: "hint" }, WORDS.hint)),
+    el("div", { class: "below" }, tree, list, note, el("p", { class: "hint" }, WORDS.hint)),
   );
   let [view, lane, step, phase] = [null, null, 0, "keep"];
   let pressed; // the piece whose step was asked for, while that step is told
@@ -112,7 +116,7 @@ function stepPanel(look) {
     tell(lane, cellAt(large, view.grid, event));
   }
 
-  /** Have the guesses decoded. Until then, and where nothing decodes, they are flat colours. */
+  /** Have the guesses decoded. Until then, and where nothing decodes, they are their own patches. */
   async function ask() {
     const [one, at] = [lane, step];
     const found = await look({ model: view.model, ...askedFor(lane, step) }).catch((error) => ({
@@ -134,7 +138,7 @@ function stepPanel(look) {
     lane,
     grid: view.grid,
     strip,
-    colour: (token) => colourOf(paletteOf(view.model, repaint), token, lane.colour),
+    looks: () => looksOf(view.model, lane.colour, repaint),
   });
 
   /** How a guess looks now: before its check all are alike. */
@@ -160,6 +164,7 @@ function stepPanel(look) {
     const drawn = keeping && own ? [{ place: end - 1, token: lane.tokens[end - 1] }] : [];
     for (const { place } of drawn) outline(g, boxOf(place), { colour: EDGES.own, width });
     if (pressed !== undefined) lightCell(g, ...boxOf(pressed));
+    tree.replaceChildren(guesses.length ? treeOf(guesses, lookOf) : "");
     list.replaceChildren(...guesses.map(guessRow), ...drawn.map(ownRow));
   }
 
@@ -175,7 +180,9 @@ function stepPanel(look) {
     const name = el("b", {}, say(WORDS.piece, { place: piece.place + 1 }));
     const current = piece.place === pressed && "true";
     const picture = patch(piece, source(), EDGES[look]);
-    return el("li", { class: look, "aria-current": current }, picture, el("p", {}, name, ` ${told}`));
+    const mark = MARKS[look] ? markOf(MARKS[look]) : "";
+    const words = el("p", {}, mark, name, ` ${told}`);
+    return el("li", { class: look, "aria-current": current }, picture, words);
   }
 
   return { root, set, open, repaint };

@@ -1,5 +1,5 @@
 // What a token looks like in a place of a picture: decoded by the server, or cut from the finished
-// picture, or a flat colour.
+// picture, or its own patch.
 
 const SIDE = 3; // cells a side of a square around a piece, as the server decodes it
 
@@ -11,9 +11,9 @@ function cornerOf(place, grid) {
 
 /**
  * Paint the square around a piece -> x, y and size of the piece itself in it. source: the lane, its
- * grid, the decoded strip or null, and colour(token), where there is neither.
+ * grid, the decoded strip or null, and looks() of tokens, where there is neither.
  */
-function paintPiece(g, size, { place, token, square }, { lane, grid, strip, colour }) {
+function paintPiece(g, size, { place, token, square }, { lane, grid, strip, looks }) {
   const [column, row] = cornerOf(place, grid);
   const cell = size / SIDE;
   const x = ((place % grid) - column) * cell;
@@ -25,10 +25,7 @@ function paintPiece(g, size, { place, token, square }, { lane, grid, strip, colo
     const from = lane.image.width / grid;
     const [left, top, side] = [column, row, SIDE].map((cells) => cells * from);
     g.drawImage(lane.image, left, top, side, side, 0, 0, size, size);
-  } else {
-    g.fillStyle = colour(token);
-    g.fillRect(x, y, cell, cell);
-  }
+  } else paintToken(g, token, [x, y], cell, looks());
   return [x, y, cell];
 }
 

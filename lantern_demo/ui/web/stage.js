@@ -4,6 +4,7 @@ const place = element.querySelector(".stage");
 const words = WORDS;
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const FLASH = 280; // ms that a fresh piece shows its mark
+const FADE = 700; // ms in which the pictures of a race appear
 const MOST = 6; // lanes in a row
 const FRAME = 33; // ms between two pictures of a replay: without a graphics card more takes a core
 const state = { run: null, lanes: [], grid: 16, time: 0, total: 0, cell: -1 };
@@ -29,17 +30,16 @@ const scrub = el("input", {
 });
 const explainButton = button("explain", words.explain, () => look());
 const linkButton = button("link", words.copy, copyLink);
+const legend = el("p", { class: "legend" }, el("span", { class: "wide" }, words.legend.title));
+for (const kind of "ter") legend.append(el("span", {}, markOf(kind), words.legend[kind]));
+const group = { class: "controls", role: "group", "aria-label": words.controls };
+const controls = el("div", group, playButton, scrub, explainButton, linkButton);
+const foot = el("div", { class: "stage-foot" }, legend, source, controls);
 const grid = el("div", { class: "lanes" });
 const why = el("p", { class: "why" });
-
-const group = { class: "controls", role: "group", "aria-label": words.controls };
-const controls = el("div", group, playButton, scrub);
-place.append(
-  el("h2", { class: "spoken" }, words.stage),
-  el("div", { class: "stage-top" }, controls, explainButton, linkButton, source),
-  grid,
-  why,
-);
+const key = el("span", { class: "key" }, words.key.title);
+for (const name of PARTS) key.append(el("span", {}, el("i", { class: name }), words.key[name]));
+place.append(el("h2", { class: "spoken" }, words.stage), grid, why);
 
 const played = () => state.lanes.filter((one) => one.data);
 const finished = () => played().map((one) => one.data);
@@ -66,7 +66,7 @@ function show() {
     const before = new Map(state.lanes.map((one) => [one.view.id, one.canvas]));
     const old = (id) => (racing && !calm.matches ? before.get(id) : null);
     state.lanes = views.map((one) => laneOf(one, { open, hover }, old(one.id)));
-    grid.replaceChildren(...state.lanes.map((one) => one.root));
+    grid.replaceChildren(...state.lanes.map((one) => one.root), foot);
     grid.style.setProperty("--count", Math.min(views.length, MOST));
     grid.toggleAttribute("data-many", views.length >= MOST);
     state.run = view.run;
@@ -82,6 +82,7 @@ function show() {
     part.disabled = Boolean(view.live);
   Object.assign(state, { grid: view.grid, model: view.model });
   state.ranks = ranksOf(views);
+  grid.removeAttribute("data-over");
   for (const one of state.lanes) {
     one.view = views.find((other) => other.id === one.view.id) ?? one.view;
     tellLane(one, state.ranks.get(one.view.id));
@@ -108,7 +109,7 @@ async function copyLink() {
   else prompt(words.copyIt, link);
 }
 
-/** A run goes on: pieces are painted as they are told, and a lane that arrives has its picture. */
+/** A run goes on: pieces are painted as they are told. */
 function goOn(view, views, racing) {
   // Nothing is told of a run that is not shown. Where a lane is done, results come next.
   if (!racing && !views.some(({ phase }) => phase === "done")) {
@@ -116,6 +117,7 @@ function goOn(view, views, racing) {
     document.dispatchEvent(new CustomEvent("lantern-run"));
   }
   why.textContent = racing ? words.racing : "";
+  inOrder();
   why.removeAttribute("data-later");
   scrub.value = 0;
   scrub.style.setProperty("--played", "0%");
@@ -127,14 +129,16 @@ function goOn(view, views, racing) {
     const isNew = ([at]) => racing && !one.drawn.cells.has(at);
     one.drawn.fresh = told.filter(isNew).map(([at]) => at);
     for (const [at, kind, token] of told) one.drawn.cells.set(at, [kind, token]);
-    const address = one.view.phase === "done" && view.pictures[one.view.id];
-    if (address)
-      imageAt(address).then((image) => {
-        one.drawn.image = image;
-        mosaic(one);
-      });
     mosaic(one);
   }
+}
+
+/** On a phone lanes stand in two columns: the winner first, or who is likely to win, then vanilla. */
+function inOrder(winner) {
+  state.lanes.forEach((one, at) => {
+    const order = one.view.id === "vanilla" ? 3 : 2 * (state.lanes.length - at);
+    one.root.style.setProperty("--order", winner && one.data === winner ? 0 : order);
+  });
 }
 
 /** The headline while lanes are drawn. */
@@ -145,13 +149,9 @@ function lead(lanes) {
 }
 
 function mosaic(one) {
-  if (one.data) return;
-  const palette = state.model && paletteOf(state.model, () => state.lanes.forEach(mosaic));
-  paintMosaic(one.canvas, one.drawn, state.grid, {
-    palette,
-    cover: coverColour(),
-    colour: one.view.colour,
-  });
+  if (one.data?.image) return;
+  const looks = looksOf(state.model, one.view.colour, () => state.lanes.forEach(mosaic));
+  paintMosaic(one.canvas, one.drawn, state.grid, { looks, cover: coverColour() });
 }
 
 /** A run is over: it can be replayed, and every piece looked at. */
@@ -172,25 +172,22 @@ function over(view) {
     one.keep.replaceChildren(href ? el("a", save, "\u2193") : "");
     if (!data.picture) return Promise.resolve();
     return imageAt(data.picture).then(
-      (image) => {
-        data.image = image;
-        one.shown = -1;
-      },
-      () => {
-        data.picture = null;
-      },
+      (image) => (one.drawn.image = image),
+      () => (data.picture = null),
     );
   });
   const known = played();
   const first = vanillaData();
   for (const one of known) tellCost(one, first);
   const others = finished().filter(({ shares, id }) => !shares && id !== "vanilla");
-  const methods = new Intl.ListFormat("en").format(others.map(({ label }) => label));
+  const methods = listed(others);
   const told = others.length > 1 ? words.ownNumbers : words.ownNumber;
   why.replaceChildren(
     el("span", {}, reason(finished())),
     methods && first ? el("b", {}, say(told, { methods })) : "",
+    key,
   );
+  inOrder(fastest(finished()));
   explainButton.disabled = !known.length;
   state.here = view.source.kind === "live";
   state.total = Math.max(...finished().map(took));
@@ -198,18 +195,38 @@ function over(view) {
   const plays = view.source.kind === "recorded" && !calm.matches;
   go(plays ? 0 : state.total);
   // A replay that starts by itself would be in the way of a reader who asked for stillness.
-  Promise.all(images).then(() => {
+  Promise.all(images).then(async () => {
+    const seen = known.some((one) => one.drawn.cells.size); // of a race that went on here
+    if (seen && !calm.matches) await appear(view);
     if (state.whole !== view) return;
+    for (const one of known) one.data.image = one.drawn.image;
     repaint();
     document.dispatchEvent(new CustomEvent("lantern-run"));
     if (plays && state.time === 0) play();
   });
 }
 
+/** Let all pictures appear together, over the pieces that are there. */
+function appear(view) {
+  return new Promise((done) => {
+    const began = performance.now();
+    const step = (now) => {
+      const share = Math.min(1, Math.max(0, now - began) / FADE);
+      if (share === 1 || state.whole !== view || !place.isConnected) return done();
+      for (const one of played()) {
+        one.drawn.share = share;
+        mosaic(one);
+      }
+      requestAnimationFrame(step);
+    };
+    requestAnimationFrame(step);
+  });
+}
+
 function repaint() {
   for (const one of state.lanes) {
     one.shown = -1;
-    if (!one.data && one.drawn.cells.size) mosaic(one);
+    if (one.drawn.cells.size) mosaic(one);
   }
   draw();
 }
@@ -219,7 +236,10 @@ function draw() {
   if (!known.length) return;
   const now = state.time;
   const common = { cell: state.cell, cover: coverColour() };
-  const at = { now, ranks: state.ranks, here: state.here };
+  const ended = now >= state.total;
+  const at = { now, ranks: state.ranks, here: state.here, tell: secondsOf(finished()) };
+  at.longest = ended ? state.total : null;
+  grid.toggleAttribute("data-over", ended);
   for (const one of known) {
     const { data } = one;
     const count = tokensAt(data, now);
@@ -236,9 +256,9 @@ function draw() {
     total: data.committed.at(-1),
     seconds: Math.min(now, took(data)) / 1000,
   });
-  if (now < state.total) lead(finished().map(so));
-  else setHeadline(headlineOf(finished()));
-  why.toggleAttribute("data-later", now < state.total);
+  if (ended) setHeadline(headlineOf(finished()));
+  else lead(finished().map(so));
+  why.toggleAttribute("data-later", !ended);
   scrub.value = state.total ? Math.round((1000 * now) / state.total) : 0;
   scrub.style.setProperty("--played", `${scrub.value / 10}%`);
   scrub.setAttribute("aria-valuetext", seconds(now));

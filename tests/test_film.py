@@ -1,0 +1,51 @@
+"""The film of a race, and what a finished race is compared with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PIL import Image
+
+from lantern_demo.models.bundled import PATCHES
+from lantern_demo.models.registry import BUNDLED
+from lantern_demo.settings.settings import Settings
+from lantern_demo.ui import film
+from lantern_demo.ui.recorded import recorded_runs
+from lantern_demo.ui.run_view import picture_of, typical_speedups
+
+
+def test_a_film_shows_the_race_of_a_record(tmp_path: Path) -> None:
+    """It begins covered and ends with the pictures. The host is letters in it, and no path."""
+    run = recorded_runs()[0]
+    pictures = {name: picture_of(address) for name, address in run.pictures.items()}
+    link = film.address("../../\n" + "x" * 500 + "\u202e", "?prompt=a+cat")
+    assert link.endswith("x/?prompt=a+cat") and len(link) < 120 and link.isprintable()
+    path = Path(film.write_film(tmp_path, run.record, pictures, link))
+    assert path.parent == tmp_path and path.stat().st_size < 3_000_000
+    with Image.open(path) as race:
+        middle = (film.MARGIN + film.TILE // 2, film.MARGIN + 64 + film.TILE // 2)
+        first = race.convert("RGB").getpixel(middle)
+        race.seek(race.n_frames - 1)  # type: ignore[attr-defined]
+        last = race.convert("RGB").getpixel(middle)
+    assert isinstance(first, tuple) and isinstance(last, tuple)
+    cover = tuple(int(film.COVER[at : at + 2], 16) for at in (1, 3, 5))
+    assert max(abs(a - b) for a, b in zip(first, cover, strict=True)) < 12
+    assert max(abs(a - b) for a, b in zip(last, cover, strict=True)) > 40
+
+
+def test_typical_speedups_are_those_of_such_a_run_alone() -> None:
+    """Not of another machine or of other settings; a seed is no other setting."""
+    record = recorded_runs()[0].record
+    settings = Settings(**record["settings"])
+    preset = settings.with_changes(seed=1)
+    assert typical_speedups(record, settings, preset)["lantern++"][0] > 1
+    assert typical_speedups(record | {"device": "another"}, settings, preset) == {}  # type: ignore[arg-type]
+    assert typical_speedups(record, settings.with_changes(temperature=0.5), preset) == {}
+
+
+def test_the_bundled_model_has_a_patch_for_each_token() -> None:
+    """Of 16 pixels a side, in a file that a visit can afford."""
+    path = BUNDLED / "lantern-scenes" / PATCHES
+    with Image.open(path) as patches:
+        assert patches.size == (64 * 16, 2048 // 64 * 16)
+    assert path.stat().st_size < 130_000

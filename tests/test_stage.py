@@ -1,0 +1,159 @@
+"""What a race looks like: its patches and pictures, its size on small screens, and its film."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pages import (
+    DEFAULT,
+    IN_A_BROWSER,
+    check_for_axe,
+    draw,
+    drawn,
+    expect,
+    fits,
+    only,
+    open_page,
+    scripts,
+)
+from PIL import Image
+
+from lantern_demo.models.bundled import PATCHES
+from lantern_demo.models.registry import BUNDLED
+from lantern_demo.ui import film, texts
+from lantern_demo.ui.recorded import recorded_runs
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = IN_A_BROWSER
+
+LARGEST_VISIT = 450_000  # bytes, with the patches
+
+
+# -- the patches
+
+
+# A picture of four tokens of 16 patches in a row, each half red and half its own blue.
+PAINTED = """() => {
+  const [canvas, sheet] = [document.createElement("canvas"), document.createElement("canvas")];
+  canvas.style.width = "64px";
+  document.body.append(canvas);
+  [sheet.width, sheet.height] = [1024, 32];
+  const pen = sheet.getContext("2d");
+  for (let token = 0; token < 128; token++) {
+    const [x, y] = cellCorner(token, 64, 16);
+    pen.fillStyle = "#f00";
+    pen.fillRect(x, y, 8, 16);
+    pen.fillStyle = `rgb(0, 0, ${token})`;
+    pen.fillRect(x + 8, y, 8, 16);
+  }
+  const drawn = drawnSoFar(null);
+  [3, 70, 5].forEach((token, at) => drawn.cells.set(at, ["t", token]));
+  const looks = { patches: sheet, palette: null, otherwise: "#000" };
+  paintMosaic(canvas, drawn, 2, { looks, cover: "#0f0" });
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.width);
+  const cell = canvas.width / 2;
+  const at = (x, y) => [...data.slice(4 * (y * canvas.width + x), 4 * (y * canvas.width + x) + 3)];
+  return [0, 1, 2, 3].map((place) => {
+    const [x, y] = cellCorner(place, 2, cell);
+    return [at(x + cell / 4, y + cell / 2), at(x + (3 * cell) / 4, y + cell / 2)];
+  });
+}"""
+
+
+def test_a_piece_is_painted_as_its_tokens_patch(browser: Browser) -> None:
+    """Also one of the second row of patches. What is not drawn yet is covered."""
+    with scripts(browser, "dom", "grid", "mosaic") as page:
+        found = page.evaluate(PAINTED)
+    red, green = [255, 0, 0], [0, 255, 0]
+    assert found == [[red, [0, 0, token]] for token in (3, 70, 5)] + [[green, green]]
+
+
+# -- a race
+
+
+def test_the_pictures_of_a_race_appear_together(tab: Page, server: str) -> None:
+    """Over their pieces, when all methods are there."""
+    tab.emulate_media(reduced_motion="no-preference")
+    tab.add_init_script("""
+      window.shown = [];
+      const pen = CanvasRenderingContext2D.prototype, draw = pen.drawImage;
+      pen.drawImage = function (image, ...rest) {
+        const lane = this.canvas.closest(".lane");
+        if (image instanceof Image && document.body.matches(":not(:has(.play:disabled))"))
+          shown.push([lane?.dataset.method, this.globalAlpha, performance.now()]);
+        return draw.call(this, image, ...rest);
+      };""")
+    open_page(tab, server)
+    tab.wait_for_function("document.querySelectorAll('.lane[data-done]').length === 5")
+    tab.evaluate("window.shown = []")
+    draw(tab)
+    drawn(tab, len(DEFAULT))
+    tab.wait_for_function("shown.some(([, share]) => share === 1)")
+    found: list[tuple[str, float, float]] = tab.evaluate("shown")
+    starts = {name: min(at for one, _, at in found if one == name) for name in DEFAULT}
+    assert max(starts.values()) - min(starts.values()) < 100, "ms"
+    shares = [share for one, share, _ in found if one == "vanilla"]
+    assert shares == sorted(shares) and any(0 < share < 1 for share in shares)
+
+
+def test_a_race_explains_its_marks_and_bars(tab: Page, server: str) -> None:
+    open_page(tab, server)
+    expect(tab.locator(".legend .mark")).to_have_count(3)
+    expect(tab.locator(".legend")).to_contain_text(texts.WEB["legend"]["r"])  # type: ignore[index]
+    expect(tab.locator(".why .key i")).to_have_count(3)
+
+
+def test_a_visit_with_patches_is_small(tab: Page, server: str) -> None:
+    """Gradio's own files aside, which a browser keeps."""
+    sizes: list[int] = []
+
+    def note(answer: Any) -> None:
+        if "/assets/" not in answer.url and "/theme" not in answer.url:
+            sizes.append(answer.request.sizes()["responseBodySize"])
+
+    tab.on("requestfinished", lambda request: note(request.response()))
+    open_page(tab, server)
+    tab.locator("#how-panel").scroll_into_view_if_needed()
+    tab.locator(".panel h3").wait_for()
+    patches = (BUNDLED / "lantern-scenes" / PATCHES).stat().st_size
+    assert sum(sizes) + patches < LARGEST_VISIT, (sum(sizes), patches)
+
+
+# -- small screens
+
+
+@pytest.mark.parametrize("width", [390, 360])
+def test_a_phone_has_two_columns_with_the_winner_first(tab: Page, server: str, width: int) -> None:
+    """Whoever it was, and also in a race."""
+    tab.set_viewport_size({"width": width, "height": 844})
+    open_page(tab, server)
+    for run in range(len(recorded_runs())):
+        tab.locator("#runs button").nth(run).click()
+        expect(tab.locator("#status")).to_contain_text("Recorded on")
+        boxes = [card.bounding_box() for card in tab.locator("#stage .lane-card").all()]
+        assert len({box["x"] for box in boxes if box}) == 2 and fits(tab)
+        canvas = tab.locator("#stage canvas").first.bounding_box()
+        assert canvas and canvas["width"] >= (160 if width == 390 else 155)
+        winner = tab.locator(".lane[data-first] .lane-card").first.bounding_box()
+        assert winner and winner["y"] == min(box["y"] for box in boxes if box)
+    check_for_axe(tab, "the phone's columns")
+
+
+# -- the film
+
+
+def test_a_finished_race_is_a_film(tab: Page, server: str, tmp_path: Path) -> None:
+    open_page(tab, server)
+    only(tab, "vanilla", "lantern++")
+    draw(tab)
+    drawn(tab, 2)
+    with tab.expect_download() as download:
+        tab.locator("#film").click()
+    assert download.value.suggested_filename == "lantern-demo-race.webp"
+    download.value.save_as(tmp_path / "race.webp")
+    with Image.open(tmp_path / "race.webp") as race:
+        assert race.n_frames == film.FRAMES  # type: ignore[attr-defined]
