@@ -153,7 +153,7 @@ def test_a_trained_drafter_loads(how: str, tmp_path: Path) -> None:
     assert pipes[0].networks.sources["drafter"] == {"local": "state_20", "trained": True}
     assert pipes[0].available_methods == list(METHODS)
     if how != "here":
-        shutil.copytree(state, bare / "drafter")
+        shutil.copytree(state, bare / "drafter", dirs_exist_ok=True)
         pipes.append(load(TEXT_ID, device="cpu", dtype="float32", folder=bare))
     for pipe in pipes:
         published.assert_same(pipe.networks.drafter, published.networks()[1])
