@@ -24,7 +24,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-WIDTH, HEIGHT = 1280, 1240  # of the saved part
+WIDTH, HEIGHT = 1280, 940  # of the saved part
 SHOWN = 960  # pixels wide
 FRAMES, FRAME, REST = 64, 90, 2500  # of the film; ms of a frame, and of the last
 FILM_WIDTH = 800  # pixels
