@@ -134,6 +134,7 @@ def test_a_phone_has_two_columns_with_the_winner_first(tab: Page, server: str, w
     for run in range(len(recorded_runs())):
         tab.locator("#runs button").nth(run).click()
         expect(tab.locator("#status")).to_contain_text("Recorded on")
+        expect(tab.locator(".lane[data-first] .lane-card").first).to_be_visible()
         boxes = [card.bounding_box() for card in tab.locator("#stage .lane-card").all()]
         assert len({box["x"] for box in boxes if box}) == 2 and fits(tab)
         canvas = tab.locator("#stage canvas").first.bounding_box()
