@@ -171,7 +171,7 @@ def test_the_headline_counts_in_a_race_and_names_its_result(raced: Raced) -> Non
     headline = re.compile(rf"{re.escape(told)}({'|'.join(map(re.escape, spent))})\u00a0s")
     expect(raced.page.locator(HEADLINE)).to_have_text(headline)
     assert raced.faults == "" and raced.decoded == ["done"]
-    assert sum(value for value, _ in raced.moved) < 0.03, raced.moved
+    assert sum(value for value, _ in raced.moved) < 0.05, raced.moved
 
 
 def test_a_pill_says_what_a_methods_speed_cost(raced: Raced) -> None:
