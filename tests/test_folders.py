@@ -223,8 +223,8 @@ def test_a_model_without_its_drafter_says_so(
         offer = Client(url, verbose=False).predict(api_name="/model")
         events = {event.name: event.fn for event in page.fns.values()}
         shown = awaited(last(events["arrive"]()))
-        for query in ({}, {"prompt": "a cat", "methods": "eagle1"}):
-            assert events["first"]("navigate", SimpleNamespace(query_params=query))
+        asked = {"prompt": "a cat", "methods": "eagle1"}
+        assert events["follow"]("navigate", SimpleNamespace(query_params=asked))
     warning = health["warning"]
     reason = f"the folder files holds no drafter of {TEXT_ID}: none of drafter/"
     assert warning == offer["warning"] and reason in warning

@@ -58,8 +58,7 @@ def choose(
 ) -> Updates:
     """Fill in the form, with the model's preset and default methods unless given others."""
     info = service.info
-    usable = usable_methods(service)
-    boxes = [(method.label, method.id) for method in usable]
+    boxes = [(method.label, method.id) for method in usable_methods(service)]
     return {
         form.prompt: texts.EXAMPLES[0] if prompt is None else prompt,
         form.methods: gr.update(choices=boxes, value=chosen_methods(service, methods)),
@@ -90,9 +89,10 @@ def add_settings(service: Service, prompt: gr.Textbox) -> Form:
     """Add the settings. Return them with the prompt's field."""
     info = service.info
     defaults = Settings(**info.preset)
+    usable = usable_methods(service)
     methods = gr.CheckboxGroup(
-        [(method.label, method.id) for method in METHODS.values()],
-        value=default_methods(METHODS.values()),
+        [(method.label, method.id) for method in usable],
+        value=default_methods(usable),
         label=texts.METHODS_LABEL,
         info=texts.METHODS_INFO,
         elem_id="methods",

@@ -36,7 +36,7 @@ from lantern_demo.ui.components import (
     status_html,
 )
 from lantern_demo.ui.events import AT_ONCE, ON_DEVICE, QUIET
-from lantern_demo.ui.form import Form, Numbers, add_numbers, add_settings, add_strip, choose
+from lantern_demo.ui.form import Form, Numbers, add_numbers, add_settings, add_strip
 from lantern_demo.ui.gradio_patches import (
     calm_queue,
     close_what_is_left,
@@ -287,21 +287,22 @@ def _wire_arrival(
     the model.
     """
     outputs, visits = {*w.all(), *form.all()}, Visits()
+    linked = gr.Button(visible="hidden", elem_id="linked")
 
     def picked(shown: Shown, visited: list[Recorded], event: gr.SelectData) -> Updates:
         return show_run(service, w, form, shown, visited, event.index)
 
     def first(came: str, request: gr.Request) -> Updates:
-        came_by, _, tab = came.partition(" ")
-        visited = visits.of(tab)
-        updates = from_link(service, w, form, dict(request.query_params), came_by, visited)
-        if updates is None:
-            updates = show_first(w)
-            if service.unavailable:
-                updates |= choose(service, form)
+        visited = visits.of(came.partition(" ")[2])
+        updates = {} if request.query_params else show_first(w)
         if visited:
             updates[w.runs] = strip_of([*visited, *recorded_runs()])
         return updates | {w.visited: visited}
+
+    def follow(came: str, request: gr.Request) -> Updates:
+        came_by, _, tab = came.partition(" ")
+        asked = dict(request.query_params)
+        return from_link(service, w, form, asked, came_by, visits.of(tab)) or show_first(w)
 
     async def arrive() -> AsyncIterator[str]:
         if service.state == "loading":
@@ -316,6 +317,10 @@ def _wire_arrival(
             yield status_html(str(error), "error")
 
     w.runs.select(picked, [w.shown, w.visited], outputs, **AT_ONCE)
-    answered = page.load(first, [w.go], outputs, js="cameBy", **AT_ONCE)
-    answered.then(None, [w.go], None, js="pressDraw", **QUIET)
+    # Gradio rebuilds all outputs of an event: a visit without a link has few.
+    few = [w.result, w.record, w.sheet, w.runs, w.visited]
+    arrived = page.load(first, [w.go], few, js="cameBy", **AT_ONCE)
+    arrived.then(None, js="followLink", **QUIET)
+    followed = linked.click(follow, [w.go], outputs, js="cameBy", **AT_ONCE)
+    followed.then(None, [w.go], None, js="pressDraw", **QUIET)
     page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

@@ -24,6 +24,11 @@ function keepFocus() {
   }, MOMENT);
 }
 
+/** Have the server follow the link by which the page was opened. */
+function followLink() {
+  if (location.search) document.getElementById("linked").click();
+}
+
 /** Press Draw if there is a reason to. */
 function pressDraw(go) {
   if (go) document.getElementById("draw").click();
