@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_more_rules import IDS
 
-from examples import more_methods, more_rules
 from lantern_demo import Method, register
 from lantern_demo.decoding.checks import check_draft, check_rule
 from lantern_demo.decoding.drafting import StaticTree
@@ -27,20 +25,14 @@ def outside(relaxes: bool = True, **methods: Callable[..., Any]) -> Rule:
 @pytest.mark.parametrize(
     ("methods", "sentence"),
     [
-        (
-            {"threshold": lambda s, u, q, p: p.amax(-1)},
-            r"threshold must return \[3, 2\] or \[3, 1\]",
-        ),
-        ({"threshold": lambda s, u, q, p: 0.3}, "threshold must return .* got float"),
+        ({"threshold": lambda s, u, q, p: p.amax(-1)}, r"threshold .* \[3, 2\] or \[3, 1\]"),
+        ({"threshold": lambda s, u, q, p: 0.3}, "threshold .* got float"),
         ({"target": lambda s, p, q: p[0]}, r"target must return \[3, 11\] .* got \[11\]"),
         ({"score": lambda s, m, d: m.mass[:, 0, 0]}, r"score must return \[3, 1\] .* got \[3\]"),
         ({"reject": lambda s, p, q, m, d: None}, "reject must return .* got NoneType"),
         ({"reject": lambda s, p, q, m, d: -p}, "reject must return numbers of at least 0"),
         ({"members": lambda s, p, i, d: 1 / 0}, "fails in members: division by zero"),
-        (
-            {"relaxes": False, "threshold": lambda s, u, q, p: u * 0.5},
-            "is said to be exact, and its threshold is not the exact rule's; `relaxes` must be",
-        ),
+        ({"relaxes": False, "threshold": lambda s, u, q, p: u * 0.5}, "its threshold is not the"),
     ],
 )
 def test_a_wrong_rule_is_refused_when_it_is_registered(
@@ -61,9 +53,7 @@ def test_a_rule_that_is_no_dataclass_is_refused() -> None:
 
 
 def test_right_rules_pass() -> None:
-    own = [getattr(more_rules, name)() for name in ("Weighted", "Typical", "Ensemble")]
-    assert len(own) == len(IDS) and more_methods.OPT_TREE.rule == Rule()
-    for rule in (Rule(), Lantern(), Lantern(5, 0.2), LanternPlusPlus(20, 4.0), *own):
+    for rule in (Rule(), Lantern(), Lantern(5, 0.2), LanternPlusPlus(20, 4.0)):
         check_rule(rule)
 
 
