@@ -183,6 +183,7 @@ def test_kept_runners_are_those_of_a_runs_own_settings(method: str, model: Model
     """Each change draws another picture, on kept runners the one that a new runner draws."""
     changes: list[dict[str, Any]] = [{}, {"prompt": "full"}]
     changes += [{"sampling": Sampling(0.3, cfg_scale=2.0)}]
+    changes += [{"sampling": Sampling(), "prompt": "one row"}]
     if method == "lantern":
         table = model.rules["lantern"]["neighbours"]
         changes += [{"neighbours": table.flip(0)}, {"neighbours": table.flip(1).contiguous()}]
@@ -259,14 +260,6 @@ def test_few_are_kept_and_the_longest_unused_goes(model: Model, made: list[Steps
     assert runners.clear() and not runners.clear() and len(runners) == 0
 
 
-def test_runs_of_another_room_or_other_rows_get_another_runner(model: Model) -> None:
-    runners, one_row = Runners(), {"sampling": Sampling(), "prompt": "one row"}
-    ways: list[dict[str, Any]] = [{}, {"room": 20}, one_row]
-    for how in ways:
-        assert model.drawn(runners=runners, **how) == model.drawn(**how)
-    assert len(runners) == len(ways)
-
-
 def test_an_observer_gets_a_runner_of_its_own(model: Model) -> None:
     seen: list[Config] = []
 
@@ -312,15 +305,6 @@ def test_after_an_error_of_a_kernel_a_run_begins_anew(draws: int, model: Model) 
     assert seconds == sorted(seconds), "none of the first attempt are left"
     assert len(runners) == 1
     assert model.drawn(runners=runners, ops=ops) == wanted
-
-
-def test_an_error_that_pytorch_cannot_mend_is_raised(model: Model) -> None:
-    class Broken(Ops):
-        def draw(self, *_: Any) -> Any:
-            raise KernelError("no kernel")
-
-    with pytest.raises(KernelError, match="no kernel"):
-        model.drawn(ops=Broken())
 
 
 def test_memory_is_made_by_letting_idle_runners_go(
