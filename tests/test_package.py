@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from graphlib import TopologicalSorter
 from importlib.util import resolve_name
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +27,6 @@ from lantern_demo.bench.toy import CASES
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.settings.trees import TREES
-from lantern_demo.ui.run_view import colour
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -106,10 +104,6 @@ def test_links_lead_somewhere(path: Path) -> None:
         target = (path.parent / name).resolve() if name else path
         assert target in tracked, f"{path.name}: {link}"
         assert not anchor or anchor in anchors(target), f"{path.name}: {link}"
-
-
-def test_every_method_has_a_colour_of_its_own() -> None:
-    assert len({colour(name) for name in METHODS}) == len(METHODS)
 
 
 def test_tables_of_the_docs_name_all_settings_methods_trees_models_and_variables() -> None:
@@ -248,24 +242,12 @@ def test_no_path_of_somebodys_machine() -> None:
 # -- documents
 
 
-@pytest.fixture(scope="module")
-def fill() -> SimpleNamespace:
-    """The script that fills numbers into documents."""
-    return SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "fill.py")))
-
-
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
-def test_numbers_are_those_of_the_last_measurement(path: Path, fill: SimpleNamespace) -> None:
+def test_numbers_are_those_of_the_last_measurement(path: Path) -> None:
     """`python docs/fill.py` would change nothing."""
+    fill = runpy.run_path(str(ROOT / "docs" / "fill.py"))
     text = path.read_text(encoding="utf-8")
-    assert fill.filled(text, fill.kept()) == text
-
-
-def test_a_number_that_was_not_measured_is_refused(fill: SimpleNamespace) -> None:
-    measured, place = {"a": {"speedup": 1.234}}, "<!--n a.speedup-->{}<!--/n-->"
-    assert fill.filled(place.format("?"), measured) == place.format("1.23x")
-    with pytest.raises(KeyError):
-        fill.filled("<!--n a.seconds-->?<!--/n-->", measured)
+    assert fill["filled"](text, fill["kept"]()) == text
 
 
 def test_the_audits_document_shows_its_report() -> None:
