@@ -5,10 +5,8 @@ and stopping.
 from __future__ import annotations
 
 import copy
-import inspect
 import json
 import pickle
-import re
 import shutil
 from dataclasses import replace
 from io import BytesIO
@@ -20,14 +18,12 @@ import pytest
 import torch
 from PIL import Image
 
-import lantern_demo
 from lantern_demo import load
 from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.window import Window
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result, record_of
-from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings, choice_of, planned, settings_of
 from lantern_demo.settings.trees import DEFAULTS, drafts_by_device
 from lantern_demo.ui import texts
@@ -57,7 +53,7 @@ def test_numpys_numbers_are_numbers(pipe: Pipeline) -> None:
     assert type(settings.seed) is int
 
 
-@pytest.mark.parametrize("model", [None, 3, "a" * 10_000])
+@pytest.mark.parametrize("model", [None, "a" * 10_000])
 def test_what_names_no_model_is_refused_by_a_sentence(model: Any) -> None:
     with pytest.raises(ValueError, match=r"model must be a name or a folder|a{60}"):
         load(model, "cpu")
@@ -81,7 +77,6 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
     rows = table(record)
     for row, words in zip(rows[1:], ("shared noise", "k 5, delta 0.2", "lambda 3"), strict=True):
         assert "tree of 7 in" in row[-1] and words in row[-1]
-    assert re.fullmatch(r"[\d.]+ \+ [\d.]+ \+ [\d.]+ \(c [\d.]+\)", rows[1][5])
     assert {len(row) for row in rows} == {len(texts.TABLE_HEAD)}
     first, vanilla = record["methods"]["eagle1"], record["methods"]["vanilla"]
     timed = [name for name in first if name.endswith("_seconds")]
@@ -104,18 +99,11 @@ def test_what_nobody_sees_in_a_prompt_is_left_out(pipe: Pipeline) -> None:
         pipe.request("\u200b \u2060")
 
 
-def test_help_lists_the_settings_and_names_no_default_of_another_model(pipe: Pipeline) -> None:
-    told = inspect.getdoc(pipe.generate) or ""
-    assert all(f"    {name}: " in told for name in KNOBS) and "; default" not in told
-
-
 def test_a_repeated_race_draws_the_same_tokens_each_time(pipe: Pipeline) -> None:
     events = pipe.compare("a lantern", ["vanilla", "sjd"], repeats=3)
     drawn = [event for _, event in events if isinstance(event, Result)]
     assert sorted(one.method for one in drawn) == ["sjd"] * 3 + ["vanilla"] * 3
-    assert len({tuple(one.tokens) for one in drawn if one.method == "sjd"}) == 1
-    with pytest.raises(ValueError, match="repeats must be a whole number between 1 and 20, got 0"):
-        pipe.compare("a lantern", repeats=0)
+    assert len({tuple(one.tokens) for one in drawn}) == 1
 
 
 @pytest.mark.parametrize(
@@ -123,7 +111,6 @@ def test_a_repeated_race_draws_the_same_tokens_each_time(pipe: Pipeline) -> None
     [
         ("eagle2", "paper", 59, "dynamic tree of 58 in up to 5 levels (paper)"),
         ("eagle2", "chain", 8, "tree of 7 in up to 3 levels (small, since chain is no dynamic"),
-        ("lantern++", "paper", 58, "static tree of 57 in 5 levels (paper)"),
         ("eagle1", "chain", 6, "static chain of 5 (chain)"),
         ("eagle1", "0 1 00 01 000", 6, "static tree of 5 in 3 levels (0 1 00 01 000)"),
     ],
@@ -167,14 +154,8 @@ def test_a_method_whose_drafts_cannot_be_made_is_refused_by_name(
 
 def test_more_nodes_than_the_default_tree_can_have_are_refused(pipe: Pipeline) -> None:
     """By a sentence, although only a device has a default tree."""
-    assert Settings(draft_nodes=50).draft_nodes == 50
     with pytest.raises(ValueError, match=r"draft_nodes must be at most 7, .*, got 50"):
         pipe.compare(PROMPT, ["vanilla"], draft_nodes=50)
-
-
-def test_a_label_that_says_what_0_stands_for_is_of_a_setting_that_takes_it() -> None:
-    told = [name for name, knob in KNOBS.items() if "(0:" in knob.label]
-    assert told and all(Settings(**{name: 0}).as_dict()[name] == 0 for name in told)
 
 
 @pytest.mark.parametrize("device", list(DEFAULTS))
@@ -191,12 +172,10 @@ def test_a_model_folder_brings_its_own_trees(folder: Path, tmp_path: Path) -> No
     config = json.loads((own / "config.json").read_text(encoding="utf-8"))
     config["trees"] = {"cpu": {"static": "0 1", "dynamic": [3, 1, 5], "window": 3}}
     (own / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    usual, other = load(folder, "cpu"), load(own, "cpu")
-    assert usual.generate(PROMPT, "eagle1").tree_settings == {"tree": "0 00 000"}
-    assert other.generate(PROMPT, "eagle1").tree_settings == {"tree": "0 1"}
-    dynamic = other.generate(PROMPT, "eagle2").tree_settings
-    assert dynamic == {"draft_top_k": 3, "draft_depth": 1, "draft_nodes": 5}
-    assert other.generate(PROMPT, "sjd").tree_settings == {"window": 3}
+    pipe = load(own, "cpu")
+    found = [pipe.generate(PROMPT, name).tree_settings for name in ("eagle1", "eagle2", "sjd")]
+    dynamic = {"draft_top_k": 3, "draft_depth": 1, "draft_nodes": 5}
+    assert found == [{"tree": "0 1"}, dynamic, {"window": 3}]
 
 
 RIGHT = {"static": "0", "dynamic": [1, 1, 2], "window": 2}
@@ -230,10 +209,6 @@ def test_a_dtype_is_a_name_or_pytorchs(folder: str) -> None:
     assert load(folder, device="cpu", dtype=torch.bfloat16).dtype == "bfloat16"
     with pytest.raises(ValueError, match=r"^dtype must be one of auto, .*, got 'int8'$"):
         load(folder, dtype=torch.int8)
-
-
-def test_the_package_lists_what_it_offers() -> None:
-    assert {*lantern_demo.__all__, "__version__"} <= set(dir(lantern_demo))
 
 
 def test_a_pipeline_is_called_with_a_prompt_or_several(pipe: Pipeline) -> None:
