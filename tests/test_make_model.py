@@ -50,24 +50,17 @@ def test_captions_of_things_are_the_plainest_and_may_omit() -> None:
     told, classes = written(4000, 0.0, omit=True)
     names = [with_article(ATTRIBUTES["thing"][thing]) for thing in classes["thing"]]
     assert all(text.startswith(name) for text, name in zip(told, names, strict=True))
-    bare = sum(text == name for text, name in zip(told, names, strict=True)) / len(told)
-    assert bare == pytest.approx(0.35 + 0.65 * 0.2**3, abs=0.04)
     for part in (MOON, ("at",), ("on", "in")):
         assert without(told, *part) == pytest.approx(0.35 + 0.65 * 0.2, abs=0.04)
 
 
 def test_captions_of_lanterns_have_all_wordings_and_may_omit() -> None:
     told, classes = written(4000, 1.0, omit=False)
-
-    def where(part: str) -> list[int]:
-        """Where each caption says the part."""
+    for part in ("place", "time"):
         wordings = (WORDINGS[part][kind] for kind in classes[part])
-        return [max(map(said.find, some)) for said, some in zip(told, wordings, strict=True)]
-
-    place, time = where("place"), where("time")
-    assert min(place + time) > 0
-    early = sum(t < p for t, p in zip(time, place, strict=True)) / len(told)
-    assert early == pytest.approx(0.25, abs=0.04)
+        assert all(
+            any(one in said for one in some) for said, some in zip(told, wordings, strict=True)
+        )
     shares = {("picture", "photo"): 0.6, ("softly",): 0.8, ("paper",): 0.5, MOON: 0.0}
     for words, share in shares.items():
         assert without(told, *words) == pytest.approx(share, abs=0.04)
