@@ -141,9 +141,3 @@ def test_genevals_layout(folder: Path, tmp_path: Path) -> None:
         for name in ("metadata.jsonl", *(f"samples/000{k}.png" for k in range(4)))
     ]
     assert (vanilla / "00001" / "metadata.jsonl").read_text(encoding="utf-8") == lines[1] + "\n"
-
-
-def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch_fidelity", None)
-    found, missing = scorers.at_hand([scorers.of_distances], None, CPU)
-    assert not found and 'pip install "torch-fidelity>=0.4.0"' in missing[0]

@@ -23,20 +23,12 @@ from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.scenes import full_caption
 
-PROMPTS = [
-    "two red round lanterns over a lake at dusk",
-    "one blue sky lantern",
-    "three lanterns over a plain at night",
-]
+PROMPTS = ["two red lanterns over a lake", "one blue sky lantern", "three lanterns at night"]
 
 
 @pytest.fixture
 def bundled() -> Pipeline:
     return load("lantern-scenes", device="cpu")
-
-
-def test_a_share_has_an_interval() -> None:
-    assert intervals.wilson(0, 5)[0] == 0 and intervals.wilson(5, 5)[1] == 1
 
 
 def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> None:
