@@ -166,15 +166,14 @@ def test_every_method_draws_and_the_record_says_from_what(
     assert pipe.available_methods == list(METHODS)
     runs = pipe.compare(PROMPT, list(METHODS), seed=1, window=4)
     done = {method: event for method, event in runs if isinstance(event, Result)}
-    assert set(done) == set(METHODS) and done["vanilla"].image.size == (64, 64)
+    vanilla = done["vanilla"]
+    assert set(done) == set(METHODS) and vanilla.image.size == (64, 64)
     for method, made in done.items():
-        assert len(made.tokens) == 16 and min(made.tokens) >= 0
-        assert max(made.tokens) < published.VOCAB
-        assert not METHODS[method].lossless or (
-            made.tokens == done["vanilla"].tokens and made.changed == 0
-        ), method
-    assert pipe.generate("blue night", "vanilla", seed=1).tokens != done["vanilla"].tokens
-    sources = json.loads(json.dumps(done["vanilla"].record))["model"]["sources"]
+        assert len(made.tokens) == 16 and {*made.tokens} <= {*range(published.VOCAB)}
+        exact = made.tokens == vanilla.tokens and made.changed == 0
+        assert exact or not METHODS[method].lossless, method
+    assert pipe.generate("blue night", "vanilla", seed=1).tokens != vanilla.tokens
+    sources = json.loads(json.dumps(vanilla.record))["model"]["sources"]
     files = sources["target"]["file"], sources["tokenizer"]["file"]
     assert files == FILES[model] and set(sources) == {"target", "drafter", "tokenizer", "text"}
     assert str(Path.home()) not in json.dumps(sources)
@@ -203,8 +202,6 @@ def test_without_a_drafter_vanilla_and_sjd_run(llamagen_model: Path) -> None:
     assert pipe.available_methods == pipe.default_methods == ["vanilla", "sjd"]
     made = {m: e for m, e in pipe.compare(PROMPT) if isinstance(e, Result)}
     assert made["vanilla"].tokens == made["sjd"].tokens == pipe.generate(PROMPT).tokens
-    says = "method must be one of vanilla, sjd where the model has no drafter, got 'eagle2'"
+    says = "must be one of vanilla, sjd where the model has no drafter, got 'eagle2'"
     with pytest.raises(ValueError, match=says):
         pipe.stream(PROMPT, "eagle2")
-    with pytest.raises(ValueError, match="got 'lantern'"):
-        pipe.compare(PROMPT, ["vanilla", "lantern"])

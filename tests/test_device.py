@@ -44,10 +44,6 @@ def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(
         assert bool(unused_gpu()) == is_told
     old_driver.unlink()
     assert unused_gpu() is None
-    monkeypatch.setattr(device.shutil, "which", {"nvidia-smi": "/bin/nvidia-smi"}.get)
-    assert "NVIDIA's driver, " in str(unused_gpu())
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert unused_gpu() is None
 
 
 def test_a_build_without_cuda_is_told_of(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +55,6 @@ def test_a_build_without_cuda_is_told_of(old_driver: Path, monkeypatch: pytest.M
     monkeypatch.setattr(device.shutil, "which", {"nvidia-smi": "/bin/nvidia-smi"}.get)
     told = str(unused_gpu())
     assert f"PyTorch {torch.__version__} is built without CUDA" in told
-    assert told.endswith(f": {device.WITH_CUDA}")
     for asked, is_told in (("auto", True), ("cpu", False)):
         assert (told in check(REGISTRY["llamagen-t2i-256"], asked)[0]) == is_told
     with pytest.raises(ValueError, match=r"use auto or cpu\. This machine .* built without CUDA"):
@@ -68,17 +63,16 @@ def test_a_build_without_cuda_is_told_of(old_driver: Path, monkeypatch: pytest.M
     assert unused_gpu() is None
 
 
-def test_other_devices_and_formats_are_refused_by_the_list_of_those_allowed(
+def test_other_devices_are_refused_by_the_list_of_those_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for name in ("mps", "apple", "cuda:x", ""):
-        with pytest.raises(ValueError, match="device must be auto, cpu, cuda or cuda:N, got"):
+    refused = dict.fromkeys(("mps", "cuda:x", ""), "must be auto, cpu, cuda or cuda:N, got")
+    refused["cuda:1"] = "'cuda:1' is not available here; use auto or cpu"
+    for name, says in refused.items():
+        with pytest.raises(ValueError, match=f"device {says}"):
             device.pick_device(name)
-    with pytest.raises(ValueError, match="device 'cuda:1' is not available here; use auto or cpu"):
-        device.pick_device("cuda:1")
-    assert device.pick_device("auto").type == device.pick_device("cpu").type == "cpu"
-    assert device.pick_device(torch.device("cpu")) == torch.device("cpu")
+    assert device.pick_device("auto") == device.pick_device(torch.device("cpu"))
 
 
 def test_the_service_warns(

@@ -46,18 +46,9 @@ def held_against_draws(method: Method, noise: str, asked: str) -> bool:
     return Config(4, sampling, plan.rule, plan.drafts, torch.zeros(1), noise=noise).shared
 
 
-TRIED = [
-    (method, asked)
-    for method in DRAFTING
-    for asked in ASKED
-    if not held_against_draws(method, "independent", asked)
-]
-HELD = [
-    (method, asked)
-    for method in DRAFTING
-    for asked in ASKED
-    if held_against_draws(method, "shared", asked)
-]
+PAIRS = [(method, asked) for method in DRAFTING for asked in ASKED]
+TRIED = [pair for pair in PAIRS if not held_against_draws(pair[0], "independent", pair[1])]
+HELD = [pair for pair in PAIRS if held_against_draws(pair[0], "shared", pair[1])]
 
 
 def named(value: Any) -> str:
@@ -74,15 +65,12 @@ def drawn(
 
 
 def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
-    """Whether a verdict follows from what was counted.
-
-    Greedy, one as likely as the favourite may be refused.
+    """Whether a verdict follows from what was counted. Greedy, one as likely as the favourite may
+    be refused.
     """
-    return (
-        (counted >= limit if accepted else counted <= limit)
-        if greedy
-        else accepted == (counted > limit)
-    )
+    if not greedy:
+        return accepted == (counted > limit)
+    return counted >= limit if accepted else counted <= limit
 
 
 @pytest.mark.parametrize(("method", "asked"), TRIED, ids=named)

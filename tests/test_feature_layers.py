@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from passes import begin, chain_pass, node_pass, stable_pass
-from published import same_weights, write_json
+from published import write_json
 from runs import decode
 from small_models import FEATURE_LAYERS, PADDED, TEXT, condition_of, networks, settings, strong
 from tiny import trained, write_tiny_model
@@ -124,8 +124,7 @@ def test_bad_feature_layers_are_refused(feature_layers: Any, folder: Path) -> No
     config = json.loads(path.read_text(encoding="utf-8"))
     config["drafter"]["feature_layers"] = feature_layers
     write_json(path, config)
-    says = re.escape(f"its feature layers are {feature_layers}; they must be numbers of")
-    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}.*{says}"):
+    with pytest.raises(ValueError, match=f"feature layers are {re.escape(str(feature_layers))}"):
         bundled.load(folder, CPU)
 
 
@@ -157,15 +156,3 @@ def test_training_starts_as_the_drafter_without(
             node = node_pass(drafter, tokens[3:4], stable, 1, alone, cache)
             outputs.append(torch.cat((last, stable, node), 1))
     assert torch.equal(*outputs)
-
-
-def test_training_starts_from_a_drafter_that_read_as_many_other_blocks(
-    folder: Path, tmp_path: Path
-) -> None:
-    found = bundled.load(folder, CPU)
-    opts = run.options(run.parser("").parse_args(["--out", str(tmp_path / "run")]))
-    other = replace(found.drafter.config, feature_layers=(2, 5))
-    same_weights(trainer.begin(other, found.target, opts, folder), found.drafter)
-    fewer = replace(found.drafter.config, feature_layers=(5,))
-    with pytest.raises(SystemExit, match="--start-from has a drafter of"):
-        trainer.begin(fewer, found.target, opts, folder)

@@ -107,25 +107,18 @@ def test_a_link_draws_its_pictures_where_other_trees_are_chosen(
     record = record_of(runs.values())
     assert record["settings"] == pipe.settings(seed=5).as_dict(), "nobody asked for these trees"
     text = link.query(record, pipe.defaults)
-    assert len(text) < 300, "compact"
     asked = link.read(dict(parse_qsl(text[1:])), pipe.info)
-    assert asked is not None
+    assert len(text) < 300 and asked is not None
     again, without = drawn(**asked.settings.as_dict()), drawn(seed=5)
     for name, run in runs.items():
         assert again[name].tokens == run.tokens, name
         assert again[name].tree_settings == run.tree_settings
-    for name in ("lantern", "lantern++"):
-        assert without[name].tokens != runs[name].tokens, "the trees matter"
+        assert name == "sjd" or without[name].tokens != run.tokens, "the trees matter"
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("seed", "1e400"),
-        ("temperature", "[" * 50_000),
-        ("model", "../../etc"),
-        ("prompt", "x" * 5000),
-    ],
+    [("temperature", "[" * 50_000), ("model", "../../etc"), ("prompt", "x" * 5000)],
 )
 def test_a_bad_link_is_refused_with_a_sentence(name: str, value: str) -> None:
     with pytest.raises(NotAllowed, match=f"^{name} "):
