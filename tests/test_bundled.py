@@ -119,10 +119,7 @@ def test_a_target_in_eight_bits_is_within_half_a_step(tmp_path: Path, pipe: Pipe
 
 @pytest.mark.parametrize(
     ("preset", "says"),
-    [
-        ({"cfg_scale": 99}, r"config.json: cfg_scale must be .*, got 99"),
-        ([1], "must be an object, got"),
-    ],
+    [({"cfg_scale": 99}, r"json: cfg_scale must be .*, got 99"), ([1], "must be an object, got")],
 )
 def test_a_preset_that_is_not_allowed_is_refused(
     preset: Any, says: str, tiny_model: Path, tmp_path: Path
@@ -132,7 +129,3 @@ def test_a_preset_that_is_not_allowed_is_refused(
     write_json(folder / "config.json", config | {"preset": preset})
     with pytest.raises(ValueError, match=says):
         load(folder, "cpu")
-
-
-def test_the_bundled_models_folder_has_the_preset_that_it_is_served_with(pipe: Pipeline) -> None:
-    assert load(pipe.info.folder, "cpu").defaults == pipe.defaults

@@ -71,11 +71,6 @@ def test_statistics_and_records_have_it(pipe: Pipeline) -> None:
         assert (count == 0) == METHODS[method].lossless
 
 
-def test_a_greedy_run_has_no_distance() -> None:
-    with pytest.raises(ValueError, match="temperature is 0"):
-        tvd.picture_tvd(TARGET, DRAFTER, PREFIX, config_of("lantern", sampling=Sampling(0)))
-
-
 def test_modules_measure_a_distance_after_an_error_of_a_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

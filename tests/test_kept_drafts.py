@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -46,8 +47,7 @@ def test_siblings_are_tried_until_one_is_kept() -> None:
 def test_what_the_drafter_could_not_draw_was_not_tried() -> None:
     """The rule's numbers name two of the three children."""
     trials = ([[1, 0.1, 0.1, 0.2], [2, 0.1, 0.1, 0.2]],)
-    found = acceptance_of(events_of(TREE, (1, [0]), trials=trials))
-    assert found.depths == [Depth(2, 1, 0)]
+    assert acceptance_of(events_of(TREE, (1, [0]), trials=trials)).depths == [Depth(2, 1, 0)]
 
 
 def test_what_lies_past_the_pictures_end_does_not_count() -> None:
@@ -66,15 +66,9 @@ def test_runs_add_up() -> None:
 
 def test_the_recorded_examples_add_up() -> None:
     """Tokens are those of the steps; a place keeps what its tokens had before the last."""
-    for run in recorded_runs():
-        for entry in run.record["methods"].values():
-            found = acceptance_of(entry["events"])
-            assert sum(found.sizes) == entry["steps"]
-            drawn = sum(size * steps for size, steps in enumerate(found.sizes, 1))
-            assert drawn == entry["tokens"] - 1
-            kinds = entry["events"]["kinds"]
-            assert sum(depth.kept for depth in found.depths) == len(kinds) - kinds.count("t")
-            assert all(
-                of.places <= before.kept
-                for before, of in zip(found.depths, found.depths[1:], strict=False)
-            )
+    for entry in (entry for run in recorded_runs() for entry in run.record["methods"].values()):
+        found, kinds = acceptance_of(entry["events"]), entry["events"]["kinds"]
+        assert sum(found.sizes) == entry["steps"]
+        assert sum(n * steps for n, steps in enumerate(found.sizes, 1)) == entry["tokens"] - 1
+        assert sum(depth.kept for depth in found.depths) == len(kinds) - kinds.count("t")
+        assert all(of.places <= before.kept for before, of in pairwise(found.depths))

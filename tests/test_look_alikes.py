@@ -11,7 +11,6 @@ from PIL import Image
 
 from lantern_demo.ui import texts
 from lantern_demo.ui.look_alikes import AROUND, looker
-from lantern_demo.ui.run_view import picture_of
 from lantern_demo.ui.service import Service
 
 TOKENS = 256
@@ -52,11 +51,6 @@ def test_the_nodes_of_a_tree_are_shown_with_the_guesses_above_them(
         assert shown.tobytes() == part.tobytes(), cell
     ends = look(step(tree=TREE | {"at": 254}))["tree"]
     assert [square is None for square in ends] == [False, False, False, True, True]
-
-
-def test_a_picture_is_sent(look: Look) -> None:
-    strip = picture_of(look(step())["picture"])
-    assert strip.width == strip.height * len(TREE["tokens"])
 
 
 def test_nothing_is_decoded_outside_a_lease(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:

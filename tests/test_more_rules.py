@@ -165,9 +165,3 @@ def test_every_draft_has_the_chance_that_was_asked_for() -> None:
             assert level.tolist() == chances.indices[:count].tolist()
         depths.append(draft.tree.depth)
     assert max(depths) > 2, "a chance is a product along the path"
-
-
-@pytest.mark.parametrize("chance", [0, 1, -0.1, float("nan")])
-def test_a_chance_out_of_range_is_refused(chance: float) -> None:
-    with pytest.raises(ValueError, match="chance is"):
-        OptTree(chance)
