@@ -11,11 +11,6 @@ from lantern_demo.decoding.sampling import Sampling, draw, guide, probabilities,
 HIGHEST = 1 - 2.0**-48  # of the uniforms on a CPU
 
 
-def test_greedy_ignores_the_filters() -> None:
-    logits = torch.randn(2, 9)
-    assert torch.equal(probabilities(logits, Sampling(0, 2, 0.1)), logits.softmax(-1))
-
-
 def test_guidance() -> None:
     logits = torch.randn(2, 3, 5).half()
     want = logits[1].float() + 3.0 * (logits[0].float() - logits[1].float())
@@ -39,7 +34,7 @@ def test_a_draw_says_where_there_is_no_distribution() -> None:
     assert draw(probs, torch.tensor([0.9, 0.5, 0.5, 0.0])).tolist() == [1, 3, 3, 2]
 
 
-@pytest.mark.parametrize("temperature", [1e-3, 1e-4, 1e-10, 1e-30, 1e-38, 1e-45, 1e-320, 5e-324])
+@pytest.mark.parametrize("temperature", [1e-3, 1e-10, 1e-38, 1e-45, 5e-324])
 def test_temperatures_near_zero_are_the_likeliest_token(temperature: float) -> None:
     logits = torch.tensor([[-1e4, 3.0, 2.5, 1e4], [0.5, -0.5, 0.25, 0.0], [7.0, 7.0, -7.0, 0.0]])
     probs = probabilities(logits, Sampling(temperature=temperature))
