@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from passes import begin, chain_pass, node_pass, stable_pass
+from passes import chain_pass
 from published import write_json
 from runs import decode
 from small_models import FEATURE_LAYERS, PADDED, TEXT, condition_of, networks, settings, strong
-from tiny import trained, write_tiny_model
+from tiny import write_tiny_model
 from torch import Tensor
 
 from examples.make_bundled_model.folder import save
-from examples.train_drafter import drafter as trainer
-from examples.train_drafter import run
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, prepare
@@ -129,30 +127,3 @@ def test_bad_feature_layers_are_refused(feature_layers: Any, folder: Path) -> No
 
 
 # -- training
-
-
-def test_training_starts_as_the_drafter_without(
-    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bit for bit, at stable slots and at nodes. Layers that a target lacks are refused."""
-    begun: list[Drafter] = []
-    monkeypatch.setattr(trainer, "SHARD", 2)  # pictures that the target draws at a time
-    monkeypatch.setattr(run, "train", lambda model, *_: begun.append(model))
-    (tmp_path / "log.jsonl").touch()
-    words = "--target", plain, "--start-from", plain, "--ffn", 64, "--device", "cpu"
-    with pytest.raises(SystemExit, match=r"layers are \[2, 3\]; they must be numbers of the targ"):
-        trained(trainer, tmp_path, *words, "--feature-layers", 2, 3)
-    trained(trainer, tmp_path, *words, "--feature-layers", 1, 2)
-    new, old = begun[0].eval(), bundled.load(plain, CPU).drafter
-    assert new.config.feature_layers == (1, 2)
-    hidden, tokens = torch.randn(2, 26, 3 * 64), torch.randint(64, (26,))
-    alone = torch.ones(1, 1, dtype=torch.bool)
-    outputs = []
-    with torch.inference_mode():
-        for drafter, states in ((old, hidden[..., :64]), (new, hidden)):
-            cache = drafter.new_cache(2, 16)
-            last = begin(drafter, states[:, :24], tokens[:1], cache)
-            stable = stable_pass(drafter, tokens[1:3], states[:, 24:], cache)
-            node = node_pass(drafter, tokens[3:4], stable, 1, alone, cache)
-            outputs.append(torch.cat((last, stable, node), 1))
-    assert torch.equal(*outputs)

@@ -8,7 +8,7 @@ import pytest
 
 from examples.make_bundled_model.scenes import sample
 from examples.make_bundled_model.world import LONGEST, PICTURES, Captions, vocabulary
-from lantern_demo.scenes import ATTRIBUTES, THINGS, WORDINGS, full_caption, with_article
+from lantern_demo.scenes import ATTRIBUTES, THINGS, full_caption, with_article
 
 IDS = {word: number + 3 for number, word in enumerate(vocabulary())}
 
@@ -19,14 +19,6 @@ def written(scenes: int, lanterns: float, omit: bool) -> tuple[list[str], dict[s
     ids = Captions(IDS)(attributes, 1, omit)
     assert ids.shape == (scenes, LONGEST)
     return Captions(IDS).text(ids), {name: of.tolist() for name, of in attributes.items()}
-
-
-def without(said: list[str], *words: str) -> float:
-    """The share of captions that have none of the words."""
-    return sum({*words}.isdisjoint(caption.split()) for caption in said) / len(said)
-
-
-MOON = "moon", "moonless", "moonlight"
 
 
 def test_every_thing_has_a_picture_in_the_order_of_the_things() -> None:
@@ -50,19 +42,6 @@ def test_captions_of_things_are_the_plainest_and_may_omit() -> None:
     told, classes = written(4000, 0.0, omit=True)
     names = [with_article(ATTRIBUTES["thing"][thing]) for thing in classes["thing"]]
     assert all(text.startswith(name) for text, name in zip(told, names, strict=True))
-    for part in (MOON, ("at",), ("on", "in")):
-        assert without(told, *part) == pytest.approx(0.35 + 0.65 * 0.2, abs=0.04)
-
-
-def test_captions_of_lanterns_have_all_wordings_and_may_omit() -> None:
-    told, classes = written(4000, 1.0, omit=False)
-    for part in ("place", "time"):
-        wordings = (WORDINGS[part][kind] for kind in classes[part])
-        assert all(
-            any(one in said for one in some) for said, some in zip(told, wordings, strict=True)
-        )
-    shares = {("picture", "photo"): 0.6, ("softly",): 0.8, ("paper",): 0.5, MOON: 0.0}
-    for words, share in shares.items():
-        assert without(told, *words) == pytest.approx(share, abs=0.04)
-    told = written(4000, 1.0, omit=True)[0]
-    assert without(told, *MOON) == pytest.approx(0.15 + 0.85 * 0.06, abs=0.03)
+    for part in (("moon", "moonless"), ("at",), ("on", "in")):
+        said = sum(not {*part}.isdisjoint(caption.split()) for caption in told) / len(told)
+        assert said == pytest.approx(0.65 * 0.8, abs=0.04)

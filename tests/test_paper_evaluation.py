@@ -122,22 +122,3 @@ def test_captions_become_scores(
     (out / "lantern++" / "00001.png").unlink()  # it is drawn from its tokens again
     evaluate("coco5k", folder, out, captions, *asked)
     assert json.loads((out / "coco5k.json").read_text(encoding="utf-8"))["rows"] == report["rows"]
-
-
-def test_genevals_layout(folder: Path, tmp_path: Path) -> None:
-    """https://github.com/djghosh13/geneval: a folder a prompt, its line as metadata.jsonl, the
-    pictures under samples.
-    """
-    lines = [json.dumps({"tag": "one", "prompt": f"a photo of a {word}"}) for word in "xy"]
-    (tmp_path / "metadata.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    evaluate("geneval", folder, tmp_path / "out", tmp_path / "metadata.jsonl")
-    told = (tmp_path / "out" / "geneval.md").read_text(encoding="utf-8")
-    assert "evaluate_images.py" in told
-    assert "openai/clip-vit-base-patch32, which is not in Hugging Face's cache" in told
-    vanilla = tmp_path / "out" / "vanilla"
-    assert sorted(str(file.relative_to(vanilla)) for file in vanilla.rglob("*.*")) == [
-        f"0000{i}/{name}"
-        for i in (0, 1)
-        for name in ("metadata.jsonl", *(f"samples/000{k}.png" for k in range(4)))
-    ]
-    assert (vanilla / "00001" / "metadata.jsonl").read_text(encoding="utf-8") == lines[1] + "\n"

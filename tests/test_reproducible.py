@@ -68,16 +68,13 @@ import torch
 import lantern_demo
 
 def state():
-    return {
-        "threads": torch.get_num_threads(),
-        "variables": sorted(os.environ.items()),
-        "filters": [str(one) for one in warnings.filters],
-        "numbers": [str(torch.get_default_dtype()), torch.get_float32_matmul_precision()],
-        "modes": [torch.is_grad_enabled(), torch.is_inference_mode_enabled()],
-        "random": [hash(str(torch.get_rng_state().tolist())), hash(str(random.getstate()))],
-        "running": sorted(thread.name for thread in threading.enumerate()),
-        "folder": os.getcwd(),
-    }
+    return [
+        torch.get_num_threads(), str(torch.get_default_dtype()), sorted(os.environ.items()),
+        torch.get_float32_matmul_precision(), torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(), str(torch.get_rng_state().tolist()),
+        str(random.getstate()), [str(one) for one in warnings.filters], os.getcwd(),
+        sorted(thread.name for thread in threading.enumerate()),
+    ]
 
 def after(call):
     try:

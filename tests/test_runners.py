@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import OF_EACH_KIND, Kernels, decode, with_padded_steps
+from runs import OF_EACH_KIND, Kernels, decode
 from small_models import (
     FULL,
     MODELS,
@@ -29,7 +29,6 @@ from small_models import (
 )
 
 from lantern_demo.decoding import graphs, loop
-from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.methods import METHODS
@@ -258,23 +257,6 @@ def test_few_are_kept_and_the_longest_unused_goes(model: Model, made: list[Steps
     assert counts == [1, 2, 2, 3, 3, 4], "eagle1's went when eagle2's came"
     assert len(runners) == 2
     assert runners.clear() and not runners.clear() and len(runners) == 0
-
-
-def test_an_observer_gets_a_runner_of_its_own(model: Model) -> None:
-    seen: list[Config] = []
-
-    def observing(config: Config, vocabulary: int) -> Any:
-        seen.append(config)
-        return loop.parts_of(config, vocabulary)
-
-    runners, about = Runners(), {"sampling": Sampling(cfg_scale=2.0), **model.rules["vanilla"]}
-    for parts, count in ((loop.parts_of, 0), (observing, 1), (observing, 1), (loop.parts_of, 1)):
-        config = Config(num_tokens=4, **about)
-        given = *model.models, model.conditions["padded"], config, None, runners, parts
-        list(with_padded_steps(loop.decode(*given)))
-        assert len(seen) == count
-    fits = [loop.key_of(*model.models, config, parts) for parts in (loop.parts_of, observing)]
-    assert runners.fitting(fits) == 2 and runners.fitting([fits[0], fits[0], "another"]) == 1
 
 
 def test_after_an_error_of_kernels_no_kept_runner_replays_them(

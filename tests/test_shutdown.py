@@ -76,7 +76,6 @@ def test_in_the_background_ctrl_c_is_ignored(tmp_path: Path) -> None:
     [
         ["-m", "lantern_demo.models.checkpoints", "--check"],
         ["examples/quick_tour.py"],
-        ["examples/train_drafter/drafter.py", "--help"],
     ],
 )
 def test_ctrl_c_while_a_command_imports(command: list[str]) -> None:

@@ -12,7 +12,7 @@ import torch
 from tiny import command, ran, write_tiny_model
 
 from examples.make_bundled_model import bank, compiled, networks, palette
-from examples.make_bundled_model.bank import Bank, World, encoded
+from examples.make_bundled_model.bank import Bank, World
 from examples.make_bundled_model.networks import (
     PREFIX,
     Model,
@@ -26,7 +26,6 @@ from examples.make_bundled_model.target_loss import (
     NOISY,
     Lesson,
     beginnings,
-    missed,
     with_noise,
     with_strips,
 )
@@ -68,18 +67,6 @@ def test_soft_codes_are_the_law_of_distances(world: World) -> None:
     assert (shares - scenes.probs[0, at].float()).abs().max() < 0.04
 
 
-def test_a_bank_joins_and_leaves_pictures_out(world: World) -> None:
-    pictures = torch.randint(256, (2, 4, 256, 256), dtype=torch.uint8)
-    one = encoded(world.model.tokenizer, pictures, {"thing": torch.arange(2)})
-    both = bank.joined([one, one])
-    assert len(both) == 4 and torch.equal(both.attributes["thing"], torch.tensor([0, 1, 0, 1]))
-    part = both.rows(torch.tensor([3, 0]))
-    assert not len(part.pictures) and torch.equal(part.codes[0], one.codes[1])
-    assert torch.equal(both.rows(torch.tensor([3]), pictures=True).pictures[0], pictures[1])
-    cover = torch.nn.functional.avg_pool2d(pictures[:, 3:].float() / 255, 16).flatten(1)
-    torch.testing.assert_close(one.cover.float(), cover, atol=1e-3, rtol=0)
-
-
 def test_strips_and_noise_replace_tokens_of_a_share_of_the_pictures() -> None:
     ids = torch.arange(400)[:, None].expand(-1, 256)
     changed = (with_strips(ids, torch.Generator().manual_seed(0)) != ids).view(400, 16, 16)
@@ -104,16 +91,6 @@ def test_beginnings_are_where_any_kind_of_thing_has_its_first_two_rows() -> None
     found = beginnings(scenes).view(16, 16)
     assert found[4:7, 5].tolist() == pytest.approx([2 / 3, 1, 1 / 3])
     assert found[6:8, 7].tolist() == [1, 1] and found.sum() == pytest.approx(4)
-
-
-def test_nothing_is_missed_by_a_guess_that_is_the_law() -> None:
-    codes = torch.arange(24).view(1, 2, 12)
-    probs = torch.rand(1, 2, 12).softmax(-1)
-    law = torch.zeros(1, 2, 32).scatter(-1, codes, probs)
-    off = missed((law * 0.5 + 1e-9).log(), codes, probs)
-    expected = torch.full((1, 2), 2.0).log()  # half of the mass is elsewhere
-    torch.testing.assert_close(off.divergence, expected, atol=1e-4, rtol=0)
-    torch.testing.assert_close(off.outside, expected, atol=1e-4, rtol=0)
 
 
 def test_words_keep_their_vectors_in_another_vocabulary() -> None:
