@@ -72,11 +72,7 @@ def test_in_the_background_ctrl_c_is_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for a process alone")
 @pytest.mark.parametrize(
-    "command",
-    [
-        ["-m", "lantern_demo.models.checkpoints", "--check"],
-        ["examples/quick_tour.py"],
-    ],
+    "command", [["-m", "lantern_demo.models.checkpoints", "--check"], ["examples/quick_tour.py"]]
 )
 def test_ctrl_c_while_a_command_imports(command: list[str]) -> None:
     """The moment is the first library after the handler; it is imported for seconds."""

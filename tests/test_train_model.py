@@ -13,12 +13,7 @@ from tiny import command, ran, write_tiny_model
 
 from examples.make_bundled_model import bank, compiled, networks, palette
 from examples.make_bundled_model.bank import Bank, World
-from examples.make_bundled_model.networks import (
-    PREFIX,
-    Model,
-    with_words,
-    word_tokenizer,
-)
+from examples.make_bundled_model.networks import PREFIX, Model, with_words, word_tokenizer
 from examples.make_bundled_model.target_loss import (
     BELOW,
     FOREIGN,
