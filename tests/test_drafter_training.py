@@ -91,32 +91,6 @@ def test_training_passes_are_what_drafting_does(name: str) -> None:
             close(out[:, 0], outputs[depth][:, last + depth - 1])
 
 
-# A target, other options, and the content of captions.txt -> the refusal. Good captions are read
-# before anything is fetched, since the Hub is not reachable here.
-REFUSED = [
-    ("anole-7b", "", b"", "--target must be a LlamaGen, got anole-7b"),
-    ("nowhere", "", b"", "--target must be the id of a published model"),
-    (TEXT_ID, "", b"", f"--captions must name a file of captions, .* for {TEXT_ID}"),
-    (TEXT_ID, "--captions captions.txt", b"\xe9\n", "--captions must name a text file in UTF-8"),
-    (TEXT_ID, "--captions captions.txt", b"a lake\n", "could not be downloaded"),
-]
-
-
-@pytest.mark.parametrize(("model", "more", "captions", "says"), REFUSED)
-def test_what_cannot_be_trained_is_refused(
-    model: str,
-    more: str,
-    captions: bytes,
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("captions.txt").write_bytes(captions)
-    with pytest.raises(SystemExit, match=says):
-        trained(drafter, tmp_path / "out", "--target", model, *more.split())
-
-
 SCRIPT = """
 import sys
 sys.path[:0] = [{root!r} + "/tests/helpers", {root!r}]

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from examples.make_bundled_model.folder import save
 from lantern_demo import load
-from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, prepare
 from lantern_demo.models.llamagen import Drafter, LeanDrafter, LeanTarget
 
@@ -73,12 +72,11 @@ def test_a_stable_slot_reads_feature_layers_and_a_node_its_parents_output() -> N
 def test_a_target_that_was_not_told_is_refused() -> None:
     target, drafter = networks(TEXT, feature_layers=FEATURE_LAYERS)
     target.feature_layers = ()
-    knobs = {"num_tokens": 4, "sampling": Sampling(cfg_scale=2.0), **settings("eagle1")}
     with torch.inference_mode():
         condition = condition_of(target, PADDED)
     for fused in ((LeanTarget(target), LeanDrafter(drafter)), (target, drafter)):
         with pytest.raises(ValueError, match=r"128 wide; a drafter with feature layers \[1, 3\]"):
-            list(decode(*fused, condition, **knobs))
+            list(decode(*fused, condition, num_tokens=4, **settings("eagle1")))
 
 
 # -- on disk

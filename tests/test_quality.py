@@ -4,7 +4,6 @@ is known.
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -12,11 +11,10 @@ import numpy
 import pytest
 import torch
 from passes import step
-from tiny import command
 
 from examples.make_bundled_model import emoji
 from examples.make_bundled_model.scenes import Renderer, sample
-from examples.quality import intervals, premise, scenes, tokens
+from examples.quality import intervals, scenes, tokens
 from examples.quality.classifier import READ, load_classifier
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
@@ -100,15 +98,3 @@ def test_true_drawings_show_their_attributes_and_are_read_in_batches(
     assert torch.equal(ids[:1], bundled.networks.tokenizer.encode(small))
     with pytest.raises(ValueError, match="there is none in"):
         load_classifier(Path("nowhere"), bundled.device)
-
-
-@pytest.mark.slow
-def test_pictures_differ_more_the_farther_the_neighbours(sprites: Path, tmp_path: Path) -> None:
-    command(premise, "--pictures", 8, "--sprites", sprites, "--out", tmp_path)
-    report = json.loads((tmp_path / "premise.json").read_text(encoding="utf-8"))
-    first, *others = report["rows"]
-    assert (first["tokens"], first["psnr"]) == ("true tokens", None)
-    assert [row["tokens"] for row in others[:-1]] == [f"neighbour {n}" for n in premise.RANKS]
-    psnr = [row["psnr"] for row in others]
-    assert psnr == sorted(psnr, reverse=True) and psnr[0] - psnr[-1] > 10
-    assert (tmp_path / "premise.webp").stat().st_size > 0

@@ -11,7 +11,6 @@ from torch import Tensor
 from examples.make_bundled_model.emoji import MARGIN, SPRITE
 from examples.make_bundled_model.scenes import HORIZON, SHARE, SIZE, Renderer, sample
 from examples.make_bundled_model.scenes import Scenes as Parameters
-from examples.make_bundled_model.world import PICTURES
 from lantern_demo.scenes import ATTRIBUTES, COLOURS, MOST_LANTERNS, PLACES, SHAPES, THINGS, TIMES
 
 
@@ -84,26 +83,3 @@ def test_pictures_are_in_range_and_depend_on_their_scene_alone(renderer: Rendere
     assert pictures.isfinite().all() and pictures.min() >= 0 and pictures.max() <= 1
     order = torch.tensor([4, 2])
     torch.testing.assert_close(renderer(scenes.rows(order)), pictures[order], atol=1e-5, rtol=0)
-
-
-def mask(renderer: Renderer, seed: int = 11, **changes: int) -> Tensor:
-    """The share [SIZE, SIZE] of pixels that lanterns or a thing cover, in a scene of the first
-    classes but for changes.
-    """
-    classes = dict.fromkeys(ATTRIBUTES, 0) | changes
-    wanted = {name: torch.tensor([value]) for name, value in classes.items()}
-    return renderer(sample(1, seed, wanted=wanted))[0, 3]
-
-
-def test_every_thing_is_as_large_as_others_at_one_place(renderer: Renderer) -> None:
-    """The mask has no moon, whatever the place and the time."""
-    things = {name: 1 + number for number, name in enumerate(PICTURES)}
-    stood = mask(renderer, thing=things["cat"])
-    across, down = ((stood > 0.5).any(axis).nonzero()[:, 0] for axis in (0, 1))
-    assert {len(across), len(down)} <= {150, 151, 152}
-    assert torch.equal(across, SIZE - 1 - across.flip(0)), "at the middle"
-    assert abs(int(down[-1]) - 0.79 * SIZE) < 2
-    assert torch.equal(stood, mask(renderer, 12, thing=things["castle"], place=2, time=2, moon=1))
-    hung = mask(renderer, thing=things["balloon"])
-    assert torch.equal(hung, mask(renderer, 12, thing=things["rocket"]))
-    assert int(down[-1]) - int((hung > 0.5).any(1).nonzero()[-1]) == 17

@@ -13,7 +13,7 @@ from tiny import command, ran, write_tiny_model
 
 from examples.make_bundled_model import bank, compiled, networks, palette
 from examples.make_bundled_model.bank import Bank, World
-from examples.make_bundled_model.networks import PREFIX, Model, with_words, word_tokenizer
+from examples.make_bundled_model.networks import PREFIX, Model
 from examples.make_bundled_model.target_loss import (
     BELOW,
     FOREIGN,
@@ -28,7 +28,6 @@ from examples.make_bundled_model.world import vocabulary
 from examples.train_drafter.teaching import train_hidden
 from lantern_demo import load
 from lantern_demo.models import bundled
-from lantern_demo.models.text import TextEncoder
 
 
 @pytest.fixture(scope="module")
@@ -86,17 +85,6 @@ def test_beginnings_are_where_any_kind_of_thing_has_its_first_two_rows() -> None
     found = beginnings(scenes).view(16, 16)
     assert found[4:7, 5].tolist() == pytest.approx([2 / 3, 1, 1 / 3])
     assert found[6:8, 7].tolist() == [1, 1] and found.sum() == pytest.approx(4)
-
-
-def test_words_keep_their_vectors_in_another_vocabulary() -> None:
-    old = TextEncoder(word_tokenizer(["a", "cat", "lake"]), networks.small_t5(6, 64, 1), 5)
-    new = with_words(old, ["an", "cat", "owl"])
-    rows = [text.tokenizer.token_to_id("cat") for text in (old, new)]
-    tables = [text.encoder.shared.weight for text in (old, new)]
-    assert torch.equal(tables[0][rows[0]], tables[1][rows[1]])
-    same = "encoder.block.0.layer.0.SelfAttention.q.weight"
-    assert torch.equal(old.encoder.state_dict()[same], new.encoder.state_dict()[same])
-    assert new.tokenizer.get_vocab().keys() == {*networks.MARKS, "an", "cat", "owl"}
 
 
 def test_a_compiled_pass_computes_what_the_modules_do(
