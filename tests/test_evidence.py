@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import decode, small
-from tables import TableDrafter, TableTarget
 
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.results import Judged
 from lantern_demo.decoding.rules import Rule
@@ -119,20 +116,6 @@ def test_with_shared_noise_a_verdict_is_what_was_compared(
         assert {node for (node,) in rows} == compared, "each child up to the accepted one"
         before = after
     assert found and not any(events["trials"])
-
-
-def test_a_run_works_out_no_evidence_until_it_is_asked() -> None:
-    target = TableTarget(6, sharpness=0.0)
-    for noise, way in {"independent": small("lantern++"), "shared": small("eagle1")}.items():
-        table = torch.tensor([[y for y in range(6) if y != x] for x in range(6)])
-        knobs = {"num_tokens": 12, "neighbours": table, "noise": noise, **way}
-        *steps, _ = decode(target, TableDrafter(target), torch.tensor([0]), **knobs)
-        drafted = [step for step in steps if step.tree_tokens[1:]]
-        assert drafted and not any(step.judged for step in steps)
-        for step in drafted:
-            asked = with_evidence(step)
-            assert bool(asked.judged) == (noise == "independent") and asked.kept is None
-            assert with_evidence(asked) is asked and asked == replace(step, judged=asked.judged)
 
 
 def test_the_recorded_examples_agree_with_themselves() -> None:

@@ -17,7 +17,6 @@ from tiny import awaited, page_of
 
 from examples.more_rules import MORE
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.trees import checked_paths
 from lantern_demo.faults import NotAllowed
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import NOT_LEFT_OUT, USUAL, phrasebook
@@ -25,7 +24,7 @@ from lantern_demo.runs.load import info_of
 from lantern_demo.runs.race import Request
 from lantern_demo.scenes import THINGS
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
-from lantern_demo.settings.settings import Settings, choice_of, planned
+from lantern_demo.settings.settings import Settings, planned
 from lantern_demo.ui import files, limits, link, texts
 from lantern_demo.ui.actions import hand_out, record_file, sheet_file
 from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out, surprised
@@ -198,18 +197,6 @@ def test_a_method_that_is_registered_after_the_page_was_imported(
     with gr.Blocks():
         offered = add_numbers().twin_of.choices
     assert [method for _, method in offered] == ["lantern", "lantern++"]
-
-
-def test_the_drafts_of_a_method_are_chosen_once(visitor: Visitor) -> None:
-    """When the request is checked, and not by whoever reads the record."""
-    five = [method.id for method in METHODS.values() if method.default]
-    with (
-        patch("lantern_demo.settings.settings.choice_of", wraps=choice_of) as chosen,
-        patch("lantern_demo.decoding.drafting.checked_paths", wraps=checked_paths) as checked,
-    ):
-        visitor.draws("two red lanterns", *five[1:], tree="0 1 2 00 01 10 20 000")
-    assert visitor.result.record is not None and visitor.result.record["order"] == five
-    assert chosen.call_count == len(five) and 0 < checked.call_count <= 6
 
 
 @pytest.mark.parametrize(

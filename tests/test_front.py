@@ -17,7 +17,7 @@ from tiny import ran
 
 from examples import ranks
 from examples.quality import drawing, run
-from examples.quality.points import FLOOR, Point, points_of
+from examples.quality.points import Point, points_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.load import load
 from lantern_demo.runs.pipeline import Pipeline
@@ -31,18 +31,6 @@ PROMPTS = [
 @pytest.fixture(scope="module")
 def points(pipe: Pipeline) -> list[Point]:
     return points_of(pipe, list(METHODS), "small")
-
-
-def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point]) -> None:
-    """Without warm-up and measuring, the same tokens."""
-    jobs = [job for job in drawing.jobs_of(points, counts_of(points), PROMPTS) if job.picture == 3]
-    assert len(jobs) == 1 + len(METHODS)
-    for job in jobs:
-        record = drawing.picture_of(pipe, job)
-        seed = 3 if job.point.name != FLOOR else drawing.AGAIN + 3
-        whole = pipe.generate(PROMPTS[3], job.point.method, seed=seed, **job.point.settings)
-        assert (record["tokens"], record["steps"]) == (whole.tokens, whole.steps)
-        assert record["changed"] == whole.changed
 
 
 def test_an_interrupted_drawing_goes_on_whatever_drew_before(

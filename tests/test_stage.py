@@ -22,7 +22,7 @@ from PIL import Image
 
 from lantern_demo.models.bundled import PATCHES
 from lantern_demo.models.registry import BUNDLED
-from lantern_demo.ui import film, texts
+from lantern_demo.ui import film
 from lantern_demo.ui.recorded import recorded_runs
 
 if TYPE_CHECKING:
@@ -98,13 +98,6 @@ def test_the_pictures_of_a_race_appear_together(tab: Page, server: str) -> None:
     assert max(starts.values()) - min(starts.values()) < 100, "ms"
     shares = [share for one, share, _ in found if one == "vanilla"]
     assert shares == sorted(shares) and any(0 < share < 1 for share in shares)
-
-
-def test_a_race_explains_its_marks_and_bars(tab: Page, server: str) -> None:
-    open_page(tab, server)
-    expect(tab.locator(".legend .mark")).to_have_count(3)
-    expect(tab.locator(".legend")).to_contain_text(texts.WEB["legend"]["r"])  # type: ignore[index]
-    expect(tab.locator(".why .key i")).to_have_count(3)
 
 
 def test_a_visit_with_patches_is_small(tab: Page, server: str) -> None:

@@ -17,7 +17,7 @@ from examples.make_bundled_model import emoji
 from examples.make_bundled_model.scenes import Renderer
 from examples.quality import judge, things
 from lantern_demo import load
-from lantern_demo.scenes import PLACES, THINGS, TIMES, with_article
+from lantern_demo.scenes import THINGS, with_article
 
 
 def coarse(pictures: Tensor) -> Tensor:
@@ -38,21 +38,6 @@ def test_a_picture_gets_the_name_of_the_nearest_drawings_behind_the_mean_of_all(
     slowly = [nearest(seen - middle) for seen in coarse(pictures)]
     assert judge.Judge(coarse, true.items()).named(pictures) == slowly
     assert set(slowly) == set(true), "each is somebody's nearest"
-
-
-def test_drawings_are_of_one_thing_at_every_place_and_time() -> None:
-    sprites = torch.zeros(len(THINGS), 4, emoji.SPRITE, emoji.SPRITE, dtype=torch.uint8)
-    sprites[:, 3] = 255
-    sprites[list(THINGS).index("owl"), :3] = 255  # a white one; the others are black
-    renderer = Renderer(sprites, "cpu")
-    owls, others = (judge.drawings(renderer, "owl", seed) for seed in (1, 2))
-    cats = judge.drawings(renderer, "cat", 1)
-    assert len(owls) == len(PLACES) * len(TIMES)
-    middle = (slice(None), slice(None), 140, 128)
-    assert (owls[middle] > 0.7).all() and (cats[middle] < 0.1).all()
-    assert not torch.equal(owls, others)
-    corners = cats[:, :, -1, 0]  # the ground at a place and a time
-    assert len(corners.unique(dim=0)) == len(owls)
 
 
 @pytest.mark.slow

@@ -15,14 +15,8 @@ from examples.make_bundled_model import bank, compiled, networks, palette
 from examples.make_bundled_model.bank import Bank, World
 from examples.make_bundled_model.networks import PREFIX, Model
 from examples.make_bundled_model.target_loss import (
-    BELOW,
-    FOREIGN,
-    NOISE,
-    NOISY,
     Lesson,
     beginnings,
-    with_noise,
-    with_strips,
 )
 from examples.make_bundled_model.world import vocabulary
 from examples.train_drafter.teaching import train_hidden
@@ -59,17 +53,6 @@ def test_soft_codes_are_the_law_of_distances(world: World) -> None:
     at = int(scenes.probs[0].amax(-1).float().argmin())  # the least sure place
     shares = (tokens[:, at, None] == scenes.codes[0, at].long()).float().mean(0)
     assert (shares - scenes.probs[0, at].float()).abs().max() < 0.04
-
-
-def test_strips_and_noise_replace_tokens_of_a_share_of_the_pictures() -> None:
-    ids = torch.arange(400)[:, None].expand(-1, 256)
-    changed = (with_strips(ids, torch.Generator().manual_seed(0)) != ids).view(400, 16, 16)
-    assert abs(float(changed.any((1, 2)).float().mean()) - FOREIGN) < 0.06
-    assert not changed[:, :BELOW].any() and torch.equal(changed.any(-1), changed.all(-1))
-    ids, other = torch.zeros(2, 1000, 256, dtype=torch.long).unbind()
-    noised = with_noise(ids, other + 1, torch.Generator().manual_seed(0)).float().mean(1)
-    assert abs(float((noised > 0).float().mean()) - NOISY) < 0.06
-    assert abs(float(noised.mean()) - NOISY * NOISE / 2) < 0.01
 
 
 def test_beginnings_are_where_any_kind_of_thing_has_its_first_two_rows() -> None:
