@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from examples.paper_evaluation import run, scorers
 
-CPU = torch.device("cpu")
 COLOURS = ("red", "green", "blue", "yellow", "purple", "white", "orange", "cyan")
 
 # Stand-ins for torch-fidelity's functions on features [N, D].

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lantern_demo.bench.chi_square import chi_square
 from lantern_demo.decoding import accept, reference, sampling, verify
 from lantern_demo.decoding.accept import Children
 from lantern_demo.decoding.cache import KVCache
@@ -160,11 +159,6 @@ def near_of(rule: Rule, neighbours: Tensor) -> reference.Near:
     plus_plus = isinstance(rule, LanternPlusPlus)
     near = reference.lantern_plus_plus if plus_plus else reference.lantern
     return near(neighbours.tolist(), rule.k, rule.bound)
-
-
-def chi_square_p(counts: Tensor, probs: Tensor) -> float:
-    """p-value of Pearson's test of counts [cells] against a distribution [cells]."""
-    return chi_square(counts.long().flatten().numpy(), probs.double().flatten().numpy())
 
 
 def orders_of(q: Tensor, draws: int) -> tuple[Tensor, Tensor]:
