@@ -1,8 +1,9 @@
-"""The scenes of the bundled model's world: seeded, in range, truthful about their attributes."""
+"""The bundled model's world: its scenes, seeded and in range, and their captions."""
 
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import pairwise
 
 import pytest
 import torch
@@ -11,7 +12,18 @@ from torch import Tensor
 from examples.make_bundled_model.emoji import MARGIN, SPRITE
 from examples.make_bundled_model.scenes import HORIZON, SHARE, SIZE, Renderer, sample
 from examples.make_bundled_model.scenes import Scenes as Parameters
-from lantern_demo.scenes import ATTRIBUTES, COLOURS, MOST_LANTERNS, PLACES, SHAPES, THINGS, TIMES
+from examples.make_bundled_model.world import LONGEST, PICTURES, Captions, vocabulary
+from lantern_demo.scenes import (
+    ATTRIBUTES,
+    COLOURS,
+    MOST_LANTERNS,
+    PLACES,
+    SHAPES,
+    THINGS,
+    TIMES,
+    full_caption,
+    with_article,
+)
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +95,43 @@ def test_pictures_are_in_range_and_depend_on_their_scene_alone(renderer: Rendere
     assert pictures.isfinite().all() and pictures.min() >= 0 and pictures.max() <= 1
     order = torch.tensor([4, 2])
     torch.testing.assert_close(renderer(scenes.rows(order)), pictures[order], atol=1e-5, rtol=0)
+
+
+# -- captions
+
+
+IDS = {word: number + 3 for number, word in enumerate(vocabulary())}
+
+
+def written(scenes: int, lanterns: float, omit: bool) -> tuple[list[str], dict[str, list[int]]]:
+    """Captions of random scenes, and the classes that they were made from."""
+    attributes = sample(scenes, 5, lanterns=lanterns).attributes()
+    ids = Captions(IDS)(attributes, 1, omit)
+    assert ids.shape == (scenes, LONGEST)
+    return Captions(IDS).text(ids), {name: of.tolist() for name, of in attributes.items()}
+
+
+def test_every_thing_has_a_picture_in_the_order_of_the_things() -> None:
+    assert list(PICTURES) == list(THINGS) == list(ATTRIBUTES["thing"])[1:]
+    assert len({picture.file for picture in PICTURES.values()}) == len(PICTURES)
+
+
+def test_captions_have_the_right_article_and_the_words_of_the_vocabulary() -> None:
+    words = [caption.split() for caption in written(4000, 0.5, omit=True)[0]]
+    pairs = {pair for caption in words for pair in pairwise(caption)}
+    articles = {(a, b) for a, b in pairs if a in ("a", "an")}
+    assert {("a", "fox"), ("an", "owl"), ("a", "jade"), ("an", "amber")} <= articles
+    assert all(f"{a} {b}" == with_article(b) for a, b in articles)
+    assert {word for caption in words for word in caption} == {*vocabulary()}
+    assert {"kitten", "cats", "kittens"}.isdisjoint(vocabulary())
+
+
+def test_captions_of_things_are_the_plainest_and_may_omit() -> None:
+    told, classes = written(1000, 0.0, omit=False)
+    assert told == [full_caption(*values) for values in zip(*classes.values(), strict=True)]
+    told, classes = written(4000, 0.0, omit=True)
+    names = [with_article(ATTRIBUTES["thing"][thing]) for thing in classes["thing"]]
+    assert all(text.startswith(name) for text, name in zip(told, names, strict=True))
+    for part in (("moon", "moonless"), ("at",), ("on", "in")):
+        said = sum(not {*part}.isdisjoint(caption.split()) for caption in told) / len(told)
+        assert said == pytest.approx(0.65 * 0.8, abs=0.04)
