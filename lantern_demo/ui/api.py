@@ -129,15 +129,14 @@ def _compare(page: gr.Blocks, service: Service) -> Callable[..., Any]:
             details: Whether the record has every token and step; by default it has.
             repeats: How often the same race runs, 1 to {most}; by default once, and less often
                 where the server's time for a call is over. Pictures and record are the first
-                race's, and the record's `repeats` has the seconds of all races and the lowest,
-                median and highest speedup of each method.
+                race's. The record's `repeats` has the seconds of all races, and each method's
+                lowest, median and highest speedup.
 
         Returns:
             pictures: PNG files by method id.
-            record: The run record: prompt, completed (the prompt that was drawn where it is
-                another, else null), settings, device, and a warning where the picture does not show
-                all of the prompt (else null). Each method has its stats, token ids and, where vanilla
-                ran, its speedup.
+            record: The run record: prompt, completed (the prompt that was drawn, if it is another),
+                settings, device, warning (if the picture does not show all of the prompt). Each
+                method has its stats, token ids and, where vanilla ran, its speedup.
         """
         if not (details is None or isinstance(details, bool)):
             raise gr.Error("details must be true or false", print_exception=False)
@@ -156,7 +155,7 @@ def most_repeats() -> int:
 
 
 def _left(page: gr.Blocks, caller: gr.Request | None) -> Callable[[int], bool]:
-    """Return what tells, from the count of its answers, whether nobody listens to a call."""
+    """Return a test, by the count of its answers, whether nobody listens to a call."""
     return lambda told: caller is not None and unread(page, caller.session_hash) >= told
 
 
