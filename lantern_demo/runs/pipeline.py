@@ -87,7 +87,7 @@ class Pipeline:
             for decoder in filter(None, decoders):
                 decoder.to(memory_format=torch.channels_last)
         self._drafts = drafts_by_device(networks.trees)[device.type]
-        # warmed up: method, drafts, guidance and noise; the longest unused first
+        # what was warmed up: method, drafts, guidance and noise; the longest unused first
         self._warm: dict[tuple[str, DraftConfig, bool, str], None] = {}
         self._runners = Runners()
         self._read: Read | None = None  # see `read`

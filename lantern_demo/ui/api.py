@@ -129,8 +129,8 @@ def _compare(page: gr.Blocks, service: Service) -> Callable[..., Any]:
             details: Whether the record has every token and step; by default it has.
             repeats: How often the same race runs, 1 to {most}; by default once, and less often
                 where the server's time for a call is over. Pictures and record are the first
-                race's. The record's `repeats` has the seconds of all races, and each method's
-                lowest, median and highest speedup.
+                race's, and the record's `repeats` has the seconds of all races and the lowest,
+                median and highest speedup of each method.
 
         Returns:
             pictures: PNG files by method id.

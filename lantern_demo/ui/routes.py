@@ -2,7 +2,7 @@
 
 GET /healthz: whether the program is up and its model loaded, for uptime checks. The page's scripts
 and styles get the others when they need them: /palettes/{model}, /patches/{model}, /panel.js and
-/things.webp. A link's preview is /preview.png.
+/things.webp. Who is sent a link gets /preview.png.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def typical_speedups(
 ) -> dict[str, list[float]]:
     """Return by method the interval of its speedups in the benchmark.
 
-    It is missing for a run that the benchmark does not stand for: of another model, on another kind
+    There is none for a run that the benchmark does not stand for: of another model, on another kind
     of machine, or with other settings than the preset's.
     """
     known = _benchmark()
