@@ -54,7 +54,7 @@ def write_film(folder: Path, record: Record, pictures: dict[str, Image.Image], l
 
 
 def address(host: str, query: str) -> str:
-    """Return the printed address of a run. host: as the browser named it."""
+    """Return the address of a run as it is printed. host: as the browser named it."""
     name = "".join(letter for letter in host if " " < letter < "\x7f")[:LONGEST_HOST]
     return f"{name}/{query}"
 
