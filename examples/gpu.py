@@ -240,7 +240,7 @@ def identity(timed: TimedModel, dtype: str, tokens: int) -> Iterator[Row]:
 
 
 def trees(kind: type[DraftConfig], nodes: Sequence[int]) -> list[DraftConfig | None]:
-    """Return the draft trees that a method is timed with; None is the tree of its settings."""
+    """Return the draft trees that a method is timed with, None for the tree of its settings."""
     if kind is StaticTree:
         # paths whose choices sum to less are likelier; a parent's sum is less than its own
         paths = (*STATIC_TREES["naive_extend_57"], (5,))

@@ -146,7 +146,7 @@ def markdown(report: dict[str, Any], depths: bool = False) -> str:
 
 
 def _why(row: dict[str, Any]) -> str:
-    """Say what a row's gain comes from, and where it would be none."""
+    """Explain a row's gain, and name the point where it would end."""
     drawn, cost = row["mean_accepted_length"], row["c"]
     return (
         f"- Why {row['label']}: {drawn:.2f} tokens a step, over a step that costs {cost:.2f} of "
@@ -167,7 +167,7 @@ def _kinds(report: dict[str, Any]) -> str:
 
 
 def _chances(depths: list[list[int]]) -> list[str]:
-    """Format by depth the chance of a draft, and of a place where that is another one."""
+    """Format by depth the chance of a draft, and of a position where that is another one."""
     found = [Depth(*depth) for depth in depths]
     return [
         f"{one.chance:.0%}" + (f" ({one.of_places:.0%})" if one.tried > one.places else "")

@@ -97,7 +97,7 @@ def decode(
     """Decode an image: yield a `Step` per step, and last the `Decoded` result. `clock` may be
     shared with other parts of a run. `runners` keeps captured runners for later runs. `make_parts`
     is `parts_of`, or adds an observer to it. No model is called before the first `next`, and the
-    iterator may be closed at any time. After an error of a kernel the run begins anew by PyTorch's
+    iterator may be closed at any time. After an error of a kernel the run restarts with PyTorch's
     operations, with step 0. Raises ValueError at the call for models that do not fit the
     configuration."""
     drafter = drafter if config.tree.needs_drafter else None

@@ -32,7 +32,7 @@ class Shape(NamedTuple):
     """The sizes of a step."""
 
     slots: int  # S, slots of the caches that attention covers
-    pending: int  # m, tokens that the drafter reads: those it lacks and, behind them, any others
+    pending: int  # m, tokens that the drafter reads: those it lacks and, after those, any others
     drafts: bool  # whether it drafts
 
 
@@ -222,7 +222,7 @@ class Steps:
         return hidden, warp(self.target.head(hidden), config.sampling, config.ops.cut)
 
     def commit(self, draft: Draft, hidden: Tensor, scores: Tensor) -> None:
-        """Accept a path, move it up in the cache, and note what the host reads."""
+        """Accept a path, move it up in the cache, and note the host's row."""
         tree, last = draft.tree, self.target.vocab_size - 1
         out = self.verifier.verify(draft, scores, self.position, self.u)
         row = pack_step(draft, out)

@@ -46,7 +46,7 @@ class Read(NamedTuple):
     """A prompt as the target's condition, and the seconds that this took."""
 
     prompt: str
-    completed: Completed  # what is drawn for it
+    completed: Completed  # the caption drawn for it
     unknown: list[str]  # words of the prompt that the model does not know
     encoded: Encoded
     seconds: float
@@ -207,7 +207,7 @@ class Pipeline:
         return Request(self.info.id, asked, runs)
 
     def planned(self, method: Method, settings: Settings) -> Planned:
-        """Decide what a method runs with here.
+        """Decide the drafts and the rule of a method here.
 
         Raises NotAllowed for a method whose drafts or rule cannot be made.
         """
@@ -484,7 +484,7 @@ class Drawing:
         if isinstance(outcome, Decoded):
             self.close()  # else its caches would stay until the others are done
             return self._result(outcome)
-        if outcome.index == 0:  # also of a run that begins anew, after an error of a kernel
+        if outcome.index == 0:  # also of a run that restarts after an error of a kernel
             self.history.clear()
         self.history.append(with_evidence(outcome))  # outside the clock
         return self.history[-1]

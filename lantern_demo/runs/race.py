@@ -49,8 +49,8 @@ class Request:
 class Rotation:
     """Choose the run that has the next slice, until each is out.
 
-    A rotation takes every run to the same decode seconds, so that a run with steps longer than a
-    slice gets no more than the others. Every rotation begins with another run, so that no run is
+    A rotation takes every run to the same decode seconds. So a run with steps longer than a slice
+    gets no more than the others. Every rotation begins with another run, so that no run is
     always the first.
     """
 

@@ -91,7 +91,7 @@ class Drawer(TypedDict):
 
 
 class Task(TypedDict):
-    """What was drawn: the same for all methods of a comparison."""
+    """The task: the same for all methods of a comparison."""
 
     created: str  # date and time
     model: Drawer

@@ -37,7 +37,7 @@ class Machine:
 class Result(Decoded):
     """A finished picture, its measurements, and the record that reproduces it.
 
-    Seconds are of synchronised device work. `decoding.graphs` tells how the parts of captured steps
+    Seconds are of synchronised device work. `decoding.graphs` has how the parts of captured steps
     are timed.
     """
 
@@ -171,7 +171,7 @@ def events_of(steps: list[Step]) -> Events:
 def trial_of(judged: Judged) -> list[float]:
     """Return a trial as records keep it: with five digits, or nine where the score needs them.
 
-    Two float32 numbers differ within nine digits, so the score stays apart from its threshold.
+    Two float32 numbers differ within nine digits, so the score stays different from its threshold.
     """
     node, *values = judged
     for digits in (5, 9):

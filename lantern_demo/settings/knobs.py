@@ -110,7 +110,7 @@ def knob(*given: Any, **more: Any) -> Any:
 
 
 def of_tree(*given: Any) -> Any:
-    """Return a field of `Knobs` that shapes a dynamic tree; None is the value of the draft tree."""
+    """Return a field of `Knobs` that shapes a dynamic tree; None takes the draft tree's value."""
     return knob(None, *given, of_tree=True, reads=_drafts_by(DynamicTree))
 
 

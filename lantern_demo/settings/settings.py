@@ -158,7 +158,7 @@ def methods_of(values: Any) -> list[Method]:
 
 @dataclass(frozen=True)
 class Planned:
-    """What a method runs with, decided when a request is checked."""
+    """A method with its drafts and rule, decided when a request is checked."""
 
     method: Method
     settings: Settings

@@ -134,10 +134,9 @@ def _compare(page: gr.Blocks, service: Service) -> Callable[..., Any]:
 
         Returns:
             pictures: PNG files by method id.
-            record: The run record: prompt, completed (the prompt that was drawn where it is
-                another, else null), settings, device, and a warning where the picture does not show
-                all of the prompt (else null). Each method has its stats, token ids and, where vanilla
-                ran, its speedup.
+            record: The run record: prompt, completed (the prompt that was drawn, if it is another),
+                settings, device, warning (if the picture does not show all of the prompt). Each
+                method has its stats, token ids and, where vanilla ran, its speedup.
         """
         if not (details is None or isinstance(details, bool)):
             raise gr.Error("details must be true or false", print_exception=False)
@@ -156,7 +155,7 @@ def most_repeats() -> int:
 
 
 def _left(page: gr.Blocks, caller: gr.Request | None) -> Callable[[int], bool]:
-    """Return what tells, from the count of its answers, whether nobody listens to a call."""
+    """Return a test, by the count of its answers, whether nobody listens to a call."""
     return lambda told: caller is not None and unread(page, caller.session_hash) >= told
 
 

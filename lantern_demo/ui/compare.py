@@ -162,7 +162,7 @@ class LiveRun:
 
 
 def _closing_words(shown: Shown, info: ModelInfo, prompt: str) -> str:
-    """Return what is told of a run that is over. prompt: as it was typed."""
+    """Return the sentences about a run that is over. prompt: as it was typed."""
     record = shown.record
     if record is None:
         return status_html(texts.NO_METHOD_FINISHED, "error")

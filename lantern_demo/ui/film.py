@@ -1,6 +1,6 @@
 """A finished race as a film: an animated WebP of its pictures and bars, with numbers and address.
 
-It is made from what the server has of the run. Of the visitor's request it has only the name of the
+It is made from the server's record of the run. Of the visitor's request it has only the name of the
 host, as letters in the picture.
 """
 
@@ -28,7 +28,7 @@ QUALITY = 72
 
 
 def write_film(folder: Path, record: Record, pictures: dict[str, Image.Image], link: str) -> str:
-    """Write the race of a record: all methods at the same time of their own clocks.
+    """Write the race of a record: all methods at the same time of each one's clock.
 
     `link` is the address of the run, which is printed.
     """
@@ -60,7 +60,7 @@ def address(host: str, query: str) -> str:
 
 
 def _ground(record: Record, link: str) -> Image.Image:
-    """Return what stands still: the prompt, the names, and below the facts and the address."""
+    """Return the still parts: the prompt, the names, and below the facts and the address."""
     title, body, small = (ImageFont.load_default(size) for size in (24, 17, 13))
     names = list(record["methods"])
     width = 2 * MARGIN + max(len(names), 3) * (TILE + GAP) - GAP

@@ -1,4 +1,4 @@
-"""Pictures of a step's guesses: the finished picture, decoded with the guesses in their places.
+"""Pictures of a step's guesses: the finished picture, decoded with the guesses in it.
 
 Nothing of a run is kept for this: the page sends the picture's tokens and a draft tree, and they
 are decoded when a visitor looks at the step.
@@ -42,7 +42,7 @@ def looker(service: Service) -> Callable[[Any], dict[str, Any]]:
     def look(asked: Any) -> dict[str, Any]:
         """Return the pictures of a step's guesses, or {"error": a sentence}.
 
-        "later" says that the same step may be asked for again. `asked` is checked here: anybody can
+        "later" means that the step may be requested again. `asked` is checked here: anybody can
         send anything.
         """
         try:

@@ -77,7 +77,7 @@ class Service:
         self.last_seconds = 0.0  # that the last finished comparison kept the device
         # On a CPU every thread that computes keeps a pool of helpers. With more helpers than cores
         # OpenMP lets them sleep between operations: steps took 1.9 times as long. So one thread
-        # does all timed work, of whoever has the turn, and no other long-lived thread computes.
+        # does all timed work, of the run whose turn it is, and no other long-lived thread computes.
         self._worker = ThreadPoolExecutor(1, "device")
         self._pipe: Future[Pipeline] = Future()
         if on_zero_gpu():

@@ -24,7 +24,7 @@ INTRODUCTION = (
     "<b>guess ahead</b>, and one step checks many guesses.</span> <span>LANTERN and LANTERN++ also "
     "keep <b>look-alikes</b>: faster, but no longer exact.</span></p>"
 )
-# Prompts of the recorded runs. All have the default seed, so that none is chosen for its picture.
+# Prompts of the recorded runs. All have the default seed, so no seed is chosen for its picture.
 EXAMPLES = (
     USUAL,
     "a cat",
@@ -117,7 +117,7 @@ TWIN_TOLD = (
 )
 SURPRISE = "Surprise"
 KNOWS, DETAILS, ALL_THINGS = "What this model draws", "Details of the picture", "All {count}"
-# parts of a prompt that have chips besides its thing
+# parts of a prompt, other than its thing, that have chips
 PARTS = {"count": "Number", "colour": "Colour", "shape": "Kind", "place": "Place", "time": "Time"}
 SOME_FAILED = "Some methods did not finish; their lanes show why."
 REPRODUCED = "Reproduced here: each time all methods drew the same pieces."
