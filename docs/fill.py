@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 KEPT = ROOT / "docs" / "numbers.json"
 TYPICAL = ROOT / "lantern_demo" / "ui" / "typical.json"
 BLOCK = re.compile(r"(<!-- numbers (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -91,7 +92,6 @@ def control(report: Numbers) -> Numbers:
     LANTERN++ over EAGLE-1 within rounds. Tree and noise are then the same, so that only the rules
     differ.
     """
-    sys.path.insert(0, str(ROOT))
     from lantern_demo.bench.summary import interval
 
     runs = [entry["runs"] for entry in report["rounds"]]
@@ -196,16 +196,6 @@ SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {
 
 # -- tables
 
-RULES = {  # the rule, and whether the method is lossless
-    "vanilla": ("-", "yes"),
-    "eagle1": ("exact", "yes"),
-    "eagle2": ("exact", "yes"),
-    "lantern": ("relaxed: delta", "no"),
-    "lantern++": ("relaxed: lambda", "no"),
-    "sjd": ("exact", "yes"),
-}
-
-
 LEFT_OUT = (8, 32)  # nodes whose steps are not shown: their times lie between those that are
 DYNAMIC = ("eagle2", "lantern")  # no tree of these has 16 nodes by default
 SURE = 0.95  # of the pictures: a thing that every method draws as surely is not shown
@@ -258,7 +248,7 @@ def speed_table(numbers: Numbers) -> str:
     rows = []
     for name, row in found["rows"].items():
         measured = f"{row['mean_accepted_length']:.2f}", percent(row["changed"]), gain_of(row)
-        rows.append([f"`{name}`", tree_of(row), *RULES[name], nodes_of(row), *measured])
+        rows.append([f"`{name}`", tree_of(row), *rule_of(name), nodes_of(row), *measured])
     head = [
         "method",
         "draft tree",
@@ -410,8 +400,7 @@ def audit_table(numbers: Numbers) -> str:
     """Show the verdicts of docs/audit.json, a copy of the file that `python -m lantern_demo.bench
     audit` writes.
     """
-    sys.path.insert(0, str(ROOT))
-    from lantern_demo.bench.audit import glance  # imports PyTorch, which no other table needs
+    from lantern_demo.bench.audit import glance
 
     return glance(json.loads((ROOT / "docs" / "audit.json").read_text(encoding="utf-8"))) + "\n"
 
@@ -435,6 +424,18 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
 def tree_of(row: Numbers) -> str:
     """Return the drafts of a row in words."""
     return row["tree"][0].partition(" (")[0]
+
+
+def rule_of(name: str) -> tuple[str, str]:
+    """Return the rule of a method in words, and whether it is lossless."""
+    from lantern_demo.decoding.methods import METHODS
+    from lantern_demo.settings.knobs import bound_of, short_name
+
+    method = METHODS[name]
+    if method.lossless:
+        return "-" if method.alone else "exact", "yes"
+    bound = bound_of(method)
+    return f"relaxed: {short_name(bound)}" if bound else "relaxed", "no"
 
 
 def nodes_of(row: Numbers) -> str:

@@ -3,9 +3,9 @@ drafts and a rule.
 
 Run `python examples/more_rules.py` to race them against vanilla on the bundled model. `register`
 adds them to one process, under their ids in `Pipeline.generate` and `Pipeline.compare`. A program
-that shows the page registers before it imports `lantern_demo.ui`. Parameters are the fields of the
-rules. All three need random numbers independent of vanilla's, since they weigh p against q or mix
-them: no set of tokens stands for a guess.
+that shows the page registers before it builds the page. Parameters are the fields of the rules. All
+three need random numbers independent of vanilla's, since they weigh p against q or mix them: no set
+of tokens stands for a guess.
 
 Measured while the package had them: bundled model, 12 prompts, one thread of an AMD EPYC, PyTorch
 2.13, float32, fitted trees, 2026-11-24. The speedup is the median over vanilla in the same rounds

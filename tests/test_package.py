@@ -25,6 +25,7 @@ import lantern_demo
 from lantern_demo.bench.audit import glance, judged, rows_of
 from lantern_demo.bench.toy import CASES
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models import families
 from lantern_demo.settings.settings import Settings
 from lantern_demo.settings.trees import TREES
 
@@ -189,7 +190,7 @@ ROOMS = {
         "lantern_demo.shutdown",
     ),
 }
-FAMILIES = {f"lantern_demo.models.{family}" for family in ("llamagen", "anole")}
+FAMILIES = {family.__name__ for family in families.FAMILIES.values()}
 
 
 def test_rooms_know_only_what_they_stand_on() -> None:

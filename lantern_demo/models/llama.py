@@ -352,6 +352,10 @@ class DecoderTarget(Decoder):
         self.lm_head: Any = nn.Linear(config.dim, config.vocab, bias=False)
 
     @abstractmethod
+    def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
+        """Map a prompt as `text.Encoded` has it to the rows of a run, the conditional one first."""
+
+    @abstractmethod
     def read(self, condition: Condition) -> Tensor:
         """Return the inputs [R, T, H] of the prefix positions."""
 

@@ -100,7 +100,7 @@ class AnoleDrafterConfig(AnoleConfig):
     feature_layers: ClassVar[tuple[int, ...]] = ()  # this family has no such drafters
 
 
-DrafterSizes = DrafterConfig | AnoleDrafterConfig
+DrafterSizes = DrafterConfig | AnoleDrafterConfig  # of all families
 
 
 def check_feature_layers(feature_layers: Sequence[int], layers: int) -> None:
@@ -134,7 +134,7 @@ def check_drafter(drafter: DrafterSizes, target: Sizes) -> None:
 class Source:
     """Published files: a Hub repository, its files to take, and their format.
 
-    The format names a layout of `families.LAYOUTS`.
+    The format names a layout of `families.LAYOUTS`; a tokenizer.json alone needs none.
     """
 
     repo: str

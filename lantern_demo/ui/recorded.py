@@ -15,6 +15,7 @@ from PIL import Image
 from lantern_demo.models.tensors import check_fetched
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import Record
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.run_view import picture_address, picture_of, webp_address
 
 FOLDER = Path(__file__).with_name("recorded")
@@ -41,7 +42,10 @@ def recorded_runs() -> tuple[Recorded, ...]:
     found = []
     for path in sorted(FOLDER.glob("*.json.gz")):
         check_fetched(path)
-        found.append(Recorded(**json.loads(gzip.decompress(path.read_bytes()))))
+        run = json.loads(gzip.decompress(path.read_bytes()))
+        # a setting that is newer than the recording has its default there
+        run["record"]["settings"] = Settings(**run["record"]["settings"]).as_dict()
+        found.append(Recorded(**run))
     return tuple(found)
 
 
