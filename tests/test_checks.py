@@ -61,7 +61,7 @@ def test_a_rule_that_is_no_dataclass_is_refused() -> None:
 
 
 def test_right_rules_pass() -> None:
-    own = [getattr(more_rules, name)() for name in ("Weighted", "Typical", "Ensemble")]
+    own = [method.rule for method in more_rules.MORE]
     assert len(own) == len(IDS) and more_methods.OPT_TREE.rule == Rule()
     for rule in (Rule(), Lantern(), Lantern(5, 0.2), LanternPlusPlus(20, 4.0), *own):
         check_rule(rule)
