@@ -145,13 +145,13 @@ class Entropy(Rule):
 class Grouped(Rule):
     """GSD (arXiv 2508.07747): accept x if the cluster of x is likely enough.
 
-    The cluster has the tokens that are at most `ranks` ranks from x in the order of p, whose p
-    differs from p(x) by less than `gap`, and that look like x: its k nearest in the codebook. The
-    released code has 7 ranks below and 6 above, and embeddings of the target within a distance.
+    The cluster is x and those of its k nearest in the codebook that are about as likely: at most
+    `ranks` ranks away in the order of p, with a p that differs by less than `gap`. The released
+    code has 7 ranks below and 6 above, and a distance of the target's embeddings instead of k.
 
-    It accepts x with probability min(1, p(cluster) / q(cluster)). Only x leaves p after a
-    rejection, as in the exact rule. A rule is told q of the draft alone. The two are equal where
-    the prefix fixes the drafts, as in a dynamic tree. GSD's own drafts are those of `sjd`."""
+    GSD accepts x with probability min(1, p(cluster) / q(cluster)). A rule gets q of the draft alone,
+    which is the cluster's where the prefix fixes the drafts: so the tree is dynamic. GSD drafts as
+    `sjd` does. After a rejection only x leaves p, as in the exact rule."""
 
     k: int = 100
     ranks: int = 7
