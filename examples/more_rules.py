@@ -149,9 +149,9 @@ class Grouped(Rule):
     `ranks` ranks away in the order of p, with a p that differs by less than `gap`. The released
     code has 7 ranks below and 6 above, and a distance of the target's embeddings instead of k.
 
-    GSD accepts x with probability min(1, p(cluster) / q(cluster)). A rule gets q of the draft alone,
-    which is the cluster's where the prefix fixes the drafts: so the tree is dynamic. GSD drafts as
-    `sjd` does. After a rejection only x leaves p, as in the exact rule."""
+    GSD accepts x with probability min(1, p(cluster) / q(cluster)). A rule gets q(x) alone, which is
+    q(cluster) where the prefix fixes the drafts: so the tree is dynamic. GSD drafts as `sjd` does.
+    After a rejection only x leaves p, as in the exact rule."""
 
     k: int = 100
     ranks: int = 7
