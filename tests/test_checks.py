@@ -43,7 +43,9 @@ def test_a_wrong_rule_is_refused_when_it_is_registered(
 
 
 def test_right_rules_pass() -> None:
-    for rule in (Rule(), Lantern(), Lantern(5, 0.2), LanternPlusPlus(20, 4.0)):
+    own = [method.rule for method in more_rules.MORE]
+    assert len(own) == len(IDS) and more_methods.OPT_TREE.rule == Rule()
+    for rule in (Rule(), Lantern(), Lantern(5, 0.2), LanternPlusPlus(20, 4.0), *own):
         check_rule(rule)
 
 

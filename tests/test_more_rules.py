@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from tables import emitted_at, orders_of, random_probs
-from test_loop import run
+from tables import emitted_at, neighbour_table, orders_of, random_probs
+from test_loop import NEIGHBOURS, run
 from torch import Tensor
 
 from examples import more_rules as more
@@ -24,9 +24,10 @@ from lantern_demo.decoding.rules import LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.window import Window
 
-IDS = [method.id for method in (*more.MORE, OPT_TREE)]
+IDS = ("cool-sd", "typical", "ensemble", "entropy", "gsd")
 VOCAB = 8
 P, Q = random_probs(1, VOCAB, 3)[0], random_probs(1, VOCAB, 4)[0]
+NEAR = neighbour_table(VOCAB)
 
 
 @pytest.fixture
@@ -83,6 +84,17 @@ def law(rule: Rule, count: int, depth: float = 0.0) -> Tensor:
     return emitted_at(rule, P, Q, *orders_of(Q, count), None, depth).float()
 
 
+def fixed(rule: Rule, x: int) -> Tensor:
+    """The law behind one draft that the prefix fixes."""
+    return emitted_at(rule, P, None, torch.tensor([[x]]), torch.ones(1).double(), NEAR)[0].float()
+
+
+def after(x: int, chance: float) -> Tensor:
+    """The law behind a draft that is accepted with a chance, and else leaves P."""
+    left = P.index_fill(0, torch.tensor([x]), 0.0)
+    return (1 - chance) * left / left.sum() + chance * torch.eye(VOCAB)[x]
+
+
 def assert_law(found: Tensor, wanted: Tensor) -> None:
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
 
@@ -128,11 +140,43 @@ def test_a_weight_of_one_and_below_leaves_the_distribution_as_it_is(
     assert off(law(more.Weighted(0.8), 3, depth)) > 0.01
 
 
-@pytest.mark.parametrize("rule", [more.Weighted(), more.Typical(), more.Ensemble()], ids=str)
+@pytest.mark.parametrize("floor", [0.0, 0.05, 1.0])
+def test_entropy_forgives_by_the_entropy(floor: float) -> None:
+    """Of drafts from Q; and of a draft that the prefix fixes, whose q is 1."""
+    entropy = -float((P * P.log()).sum())
+    weight = min(1.0, entropy / math.log(VOCAB) + floor)
+    rule, left = more.Entropy(floor), (P - Q).clamp(min=0)
+    accepted = torch.minimum(Q, P / weight)
+    assert_law(law(rule, 1), accepted + (1 - accepted.sum()) * left / left.sum())
+    assert (off(law(rule, 1)) > 0.01) == rule.relaxes == (weight < 1)
+    for x in range(VOCAB):
+        assert_law(fixed(rule, x), after(x, min(1.0, float(P[x]) / weight)))
+
+
+@pytest.mark.parametrize(("ranks", "gap"), [(2, 0.1), (7, 0.04), (1, 0.5), (0, 0.5)])
+def test_gsd_accepts_by_the_cluster_and_rejects_the_draft_alone(ranks: int, gap: float) -> None:
+    rank = P.argsort(descending=True).argsort().tolist()
+    rule = more.Grouped(4, ranks, gap)
+    sizes = set()
+    for x in range(VOCAB):
+        cluster = [
+            y
+            for y in (x, *NEAR[x, :4].tolist())
+            if abs(rank[y] - rank[x]) <= ranks and abs(float(P[y] - P[x])) < gap
+        ]
+        sizes.add(len(cluster))
+        assert_law(fixed(rule, x), after(x, min(1.0, float(P[cluster].sum()))))
+    assert (max(sizes) > 1) == rule.relaxes == (ranks > 0) and min(sizes) < 5
+
+
+@pytest.mark.parametrize("rule", [method.rule for method in more.MORE], ids=str)
 def test_padded_steps_agree_and_greedy_is_vanillas(rule: Rule) -> None:
-    assert run("eagle1", rule=rule, padded=True)[1].tokens == run("eagle1", rule=rule)[1].tokens
+    """Without neighbours: those of a likely draft make it the likeliest, as LANTERN's do."""
+    given = {"rule": rule, "neighbours": NEIGHBOURS}
+    assert run("eagle1", **given, padded=True)[1].tokens == run("eagle1", **given)[1].tokens
     greedy = {"sampling": Sampling(0.0), "tokens": 60}
-    assert run("eagle1", rule=rule, **greedy)[1].tokens == run("vanilla", **greedy)[1].tokens
+    if not rule.k:
+        assert run("eagle1", **given, **greedy)[1].tokens == run("vanilla", **greedy)[1].tokens
 
 
 # -- a draft source

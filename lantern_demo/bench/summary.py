@@ -118,6 +118,16 @@ def _row(runs: list[Run]) -> dict[str, Any]:
     }
 
 
+def heading(report: dict[str, Any]) -> str:
+    """Return the model, machine, versions and day of a report."""
+    commit = f" ({report['commit']})" if report["commit"] else ""
+    return (
+        f"{report['model']['id']} ({report['dtype']}) on {report['machine']['device']}; rounds: "
+        f"{len(report['rounds'])}; PyTorch {report['libraries']['torch']}, "
+        f"lantern-demo {report['version']}{commit}, {report['created'][:10]}"
+    )
+
+
 def markdown(report: dict[str, Any], depths: bool = False) -> str:
     """Return the tables of a speed report, with its settings and procedure.
 
@@ -127,16 +137,11 @@ def markdown(report: dict[str, Any], depths: bool = False) -> str:
     # settings that vary by round or by row
     apart = {"seed"}.union(*(row["settings"] for row in rows.values()))
     common = {k: v for k, v in report["settings"].items() if v is not None and k not in apart}
-    head = (
-        f"{report['model']['id']} ({report['dtype']}) on {report['machine']['device']}; rounds: "
-        f"{len(report['rounds'])}; PyTorch {report['libraries']['torch']}, "
-        f"lantern-demo {report['version']}, {report['created'][:10]}"
-    )
     settings = f"Settings: {', '.join(f'{key} {value}' for key, value in common.items())}"
     lines = table(HEAD, [_line(row) for row in rows.values()])
     trees = [f"- Tree of {row['label']}: {' | '.join(row['tree'])}" for row in rows.values()]
     reasons = [_why(row) for row in rows.values() if row.get("c") and row["method"] != "vanilla"]
-    parts = [head, settings, lines, "\n".join(reasons), "\n".join(trees)]
+    parts = [heading(report), settings, lines, "\n".join(reasons), "\n".join(trees)]
     parts += [KINDS, _kinds(report)]
     if depths:
         chances = {row["label"]: _chances(row["depths"]) for row in rows.values() if row["depths"]}

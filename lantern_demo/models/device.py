@@ -83,10 +83,11 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     count = torch.get_num_threads()
-    return f"{_processor()} ({count} thread{'' if count == 1 else 's'})"
+    return f"{processor_name()} ({count} thread{'' if count == 1 else 's'})"
 
 
-def _processor() -> str:
+def processor_name() -> str:
+    """Return the processor in words, or its architecture where the system does not tell."""
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8") as f:
             names = (line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
