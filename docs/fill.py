@@ -219,16 +219,6 @@ def result(report: Numbers) -> tuple[str, str]:
 
 # -- tables
 
-RULES = {  # the rule, and whether the method is lossless
-    "vanilla": ("-", "yes"),
-    "eagle1": ("exact", "yes"),
-    "eagle2": ("exact", "yes"),
-    "lantern": ("relaxed: delta", "no"),
-    "lantern++": ("relaxed: lambda", "no"),
-    "sjd": ("exact", "yes"),
-}
-
-
 MORE_RULES = {
     "cool-sd": "COOL-SD",
     "typical": "Typical acceptance",
@@ -339,6 +329,9 @@ def nodes_table(numbers: Numbers) -> str:
 
 def results_table(numbers: Numbers) -> str:
     """Show the median speedups of every file of docs/results."""
+    from lantern_demo.decoding.methods import METHODS
+
+    drafted = [name for name in METHODS if name != "vanilla"]
     rows = []
     for file in RESULTS.glob("*.json"):
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -356,13 +349,12 @@ def results_table(numbers: Numbers) -> str:
                 f"{methods['vanilla']['ms_per_step']['median']:.2f}",
                 *(
                     f"{methods[method]['gain']['median']:.2f}x" if method in methods else ""
-                    for method in RULES
-                    if method != "vanilla"
+                    for method in drafted
                 ),
             ]
         )
     head = ["machine", "model", "PyTorch", "commit", "prompts", "vanilla, ms a step"]
-    return table([*head, *(f"`{name}`" for name in RULES if name != "vanilla")], sorted(rows), 4)
+    return table([*head, *(f"`{method}`" for method in drafted)], sorted(rows), 4)
 
 
 def kinds_table(numbers: Numbers) -> str:

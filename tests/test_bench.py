@@ -112,13 +112,11 @@ def test_the_report_of_speed(
     assert len(run["token_ids"]) == TOKENS and run["wall_seconds"] > run["decode_seconds"]
     text = out.with_suffix(".md").read_text(encoding="utf-8")
     assert text == markdown(found, depths=True) and text in capsys.readouterr().out
-    assert "| LANTERN++ | 4 |" in text
     row = found["methods"]["lantern++"]
     steps = sum(run["runs"]["lantern++"]["steps"] for run in found["rounds"])
     drawn = sum(size * count for size, count in enumerate(row["sizes"], 1))
     assert (sum(row["sizes"]), drawn) == (steps, 2 * (TOKENS - 1))
     (tried, places, kept), *_ = row["depths"]
-    assert f"| LANTERN++ | {kept / tried:.0%}" in text and places <= steps
     of_kind = found["kinds"]["animals"]["methods"]["lantern++"]
     cell = f"{of_kind['gain']:.2f}x ({of_kind['mean_accepted_length']:.2f})"
     for told in (

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from graphlib import TopologicalSorter
 from importlib.util import resolve_name
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -243,12 +244,17 @@ def test_no_path_of_somebodys_machine() -> None:
 # -- documents
 
 
+@pytest.fixture(scope="module")
+def fill() -> SimpleNamespace:
+    """The script that fills numbers into documents."""
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "fill.py")))
+
+
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
-def test_numbers_are_those_of_the_last_measurement(path: Path) -> None:
+def test_numbers_are_those_of_the_last_measurement(path: Path, fill: SimpleNamespace) -> None:
     """`python docs/fill.py` would change nothing."""
-    fill = runpy.run_path(str(ROOT / "docs" / "fill.py"))
     text = path.read_text(encoding="utf-8")
-    assert fill["filled"](text, fill["kept"]()) == text
+    assert fill.filled(text, fill.kept()) == text
 
 
 def test_the_table_of_machines_has_a_row_of_each_file(fill: SimpleNamespace) -> None:
