@@ -200,14 +200,16 @@ def test_captured_steps_of_few_sizes_have_room_for_all_that_they_write(
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 def test_runs_on_a_kept_runner_are_those_on_a_new_one(method: str, model: Model) -> None:
-    """Whatever the run before was: another prompt, padded or not, another seed, cut short, or
-    shorter.
+    """Whatever the run before was: another prompt, padded or not, another seed, cut short,
+    shorter, or one that kept rows.
     """
     runners, knobs = Runners(), {"noise": "shared"}
     for changes in (
         {"seed": 1},
         {"seed": 2, "prompt": "full"},
         {"seed": 3, "num_tokens": 5},
+        {"seed": 4, "keep": (7, 3, 5, 1)},
+        {"seed": 4, "keep": (7, 3, 5, 1) * 3, "prompt": "full"},
         {"seed": 1},
     ):
         new, pool = (
