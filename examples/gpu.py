@@ -98,9 +98,16 @@ class TimedModel:
     ops: Ops
 
     def run(
-        self, method: str, tree: DraftConfig | None = None, tokens: int | None = None, seed: int = 0
+        self,
+        method: str,
+        tree: DraftConfig | None = None,
+        tokens: int | None = None,
+        seed: int = 0,
+        keep: tuple[int, ...] = (),
     ) -> Iterator[Step | Decoded]:
-        """Decode this many tokens, or a picture, with a draft tree or that of the settings."""
+        """Decode this many tokens, or a picture, with a draft tree or that of the settings; with
+        the first tokens of another one to keep.
+        """
         plan = planned(METHODS[method], self.knobs)
         config = Config(
             tokens or self.tokens,
@@ -112,6 +119,7 @@ class TimedModel:
             self.device,
             noise=self.knobs.noise,
             ops=self.ops,
+            keep=keep,
         )
         return decode(self.target, self.drafter, self.condition, config)
 

@@ -37,7 +37,7 @@ from lantern_demo.version import __version__
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROMPT = "two red zebra lanterns over a lake"
-NUMBERS = "method decode_seconds steps mean_accepted_length changed"
+NUMBERS = "method decode_seconds steps mean_accepted_length changed tokens"
 NUMBERS += " model seed unknown_words completed warning"
 SMALL = {"lantern_k": 10, "tree": "small"}
 PARTS = ("prefill_seconds", "draft_seconds", "verify_seconds", "commit_seconds")
@@ -90,6 +90,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("compare", {"settings": [1]}, "settings must be an object"),
     ("draw", {"settings": {"window": 65}}, "window must be"),
     ("draw", {"method": "medusa"}, "method must be one of vanilla"),
+    ("draw", {"keep": [1, 2, 3]}, "keep must be whole rows of 16 token ids"),
+    ("compare", {"keep": [99] * 16}, "keep must be token ids from 0 to 63"),
 ]
 
 
@@ -139,6 +141,20 @@ def test_a_prompt_is_enough(client: Client) -> None:
     told = [numbers[name] for name in ("unknown_words", "warning", "seed")]
     assert told == [["zebra"], None, DEFAULT_SEED] and 0 < numbers["changed"] <= 1
     assert numbers["steps"] * numbers["mean_accepted_length"] == pytest.approx(255)
+
+
+def test_rows_of_an_answer_are_kept(client: Client) -> None:
+    """By both calls: all methods draw on from the same rows."""
+    first = client.predict(PROMPT, "vanilla", 7, SMALL, api_name="/draw")[1]["tokens"]
+    keep = first[: 9 * 16]
+    told = client.predict(PROMPT, "vanilla", 7, SMALL, keep, api_name="/draw")[1]
+    assert told["tokens"] == first and told["steps"] == 7 * 16 - 1
+    asked = {"methods": ["vanilla", "lantern++"], "seed": 8, "settings": SMALL, "keep": keep}
+    methods = client.predict(PROMPT, **asked, api_name="/compare")[1]["methods"]
+    for entry in methods.values():
+        assert entry["token_ids"][: len(keep)] == keep and entry["token_ids"] != first
+        assert entry["events"]["kinds"].startswith("k" * len(keep))
+        assert entry["mean_accepted_length"] * entry["steps"] == pytest.approx(7 * 16 - 1)
 
 
 def test_gradios_ready_code_draws_the_example(client: Client) -> None:

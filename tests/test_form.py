@@ -22,13 +22,14 @@ from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import NOT_LEFT_OUT, USUAL, phrasebook
 from lantern_demo.runs.load import info_of
 from lantern_demo.runs.race import Request
+from lantern_demo.runs.record import kept_of
 from lantern_demo.scenes import THINGS
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings, planned
 from lantern_demo.ui import files, limits, link, texts
 from lantern_demo.ui.actions import hand_out, record_file, sheet_file
 from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out, surprised
-from lantern_demo.ui.compare import draw, settle
+from lantern_demo.ui.compare import draw, repeat, settle
 from lantern_demo.ui.components import Updates, Widgets
 from lantern_demo.ui.form import FIELDS, OTHERS, Form, add_numbers, choose, preset
 from lantern_demo.ui.link import query, query_of
@@ -37,6 +38,7 @@ from lantern_demo.ui.recorded import CHIP, Recorded, recorded_runs, save
 from lantern_demo.ui.recorded import THINGS as THINGS_PICTURES
 from lantern_demo.ui.restore import BACK, RELOAD, Visits, from_link, show_first, show_run
 from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.run_view import live_view, results_view
 from lantern_demo.ui.service import Refused, Service
 
 INFO = REGISTRY["lantern-scenes"]
@@ -121,11 +123,13 @@ class Visitor:
         self.service, self.w, self.form = service, w, form
         self.seed: Any = DEFAULT_SEED
         self.result = Shown()
+        self.keep: Any = None
         self.visited = list[Recorded]()
 
     def fills(self, updates: dict[Any, Any]) -> None:
         self.seed = updates.get(self.w.seed, self.seed)
         self.result = updates.get(self.w.result, self.result)
+        self.keep = updates.get(self.w.keep, self.keep)
 
     def comes(
         self, asked: dict[str, str], came_by: str = "navigate", visited: Sequence[Recorded] = ()
@@ -140,7 +144,7 @@ class Visitor:
         given: dict[Any, Any] = {knob: settings[name] for name, knob in form.knobs.items()}
         given |= {form.methods: methods, form.seed: seed, form.prompt: prompt}
         given |= {form.others: {name: settings[name] for name in OTHERS}}
-        given |= {self.w.result: self.result}
+        given |= {self.w.result: self.result, self.w.keep: self.keep}
         return draw(self.service, self.w, self.w.status, form, given)
 
     def draws(
@@ -174,6 +178,40 @@ def test_draw_with_nothing_changed_takes_a_new_seed_and_otherwise_the_one_that_i
     visitor.seed = 9
     assert visitor.draws("a dog", lantern_k=50)[0] == 9
     assert visitor.draws("a dog", lantern_k=50)[0] == 1002
+
+
+def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(visitor: Visitor) -> None:
+    visitor.draws("a cat")
+    upper = visitor.result.record["methods"]["vanilla"]["token_ids"][:8]
+    visitor.keep = ("vanilla", 2)
+    seed, told = visitor.draws("a cat", "lantern++")
+    record, sentence = visitor.result.record, "Kept: the upper 2 of 4 rows."
+    assert seed == 1000 and sentence in told and visitor.keep is None
+    assert all(kept_of(entry) == upper for entry in record["methods"].values())
+    assert texts.of_run(texts.SOURCES["live"], record).endswith(sentence)
+    (lane, _) = results_view(record, {}, "live")["lanes"]
+    assert (lane["kept"], lane["tokens"][:8], lane["total"]) == (8, upper, 8)
+    assert live_view(visitor.result)["kept"] == tuple(upper)
+    assert "keep" not in query(record, Settings()), "a link draws all rows"
+    told = str(list(repeat(visitor.service, visitor.w, visitor.w.status, visitor.result))[-1])
+    assert texts.REPRODUCED in told
+    assert visitor.draws("a cat", "lantern++")[0] == 1001
+    assert not kept_of(visitor.result.record["methods"]["vanilla"]), "Draw keeps nothing"
+
+
+@pytest.mark.parametrize("asked", [("vanilla", 16), ("eagle2", 3), ("vanilla", "3"), ([], None)])
+def test_rows_that_are_not_there_are_not_kept(visitor: Visitor, asked: Any) -> None:
+    visitor.draws("a cat")
+    visitor.keep = asked
+    visitor.draws("a cat")
+    assert not kept_of(visitor.result.record["methods"]["vanilla"])
+
+
+def test_rows_of_another_models_picture_are_refused(visitor: Visitor) -> None:
+    visitor.fills(show_first(visitor.w))
+    visitor.keep = ("vanilla", 3)
+    *_, last = visitor.presses("a cat", "vanilla")
+    assert "refused" in last[visitor.w.status] and "lantern-scenes" in last[visitor.w.status]
 
 
 def test_a_recording_is_drawn_with_its_seed_and_a_run_of_this_visit_with_a_new_one(

@@ -102,7 +102,8 @@ for name, knob in KNOBS.items():
         GOOD[name] = st.integers(int(knob.limit.low), int(knob.limit.high))
     else:
         GOOD[name] = st.floats(knob.limit.low, knob.limit.high)
-NAMED = re.compile("|".join(["prompt", "methods?", "tree", "unknown setting", *KNOBS]))
+GOOD["keep"] = st.integers(0, 15).map(lambda rows: [7] * (16 * rows))
+NAMED = re.compile("|".join(["prompt", "methods?", "keep", "tree", "unknown setting", *KNOBS]))
 
 
 def attempt(call: Callable[[], Any]) -> tuple[Any, str]:
@@ -118,7 +119,7 @@ def attempt(call: Callable[[], Any]) -> tuple[Any, str]:
 @st.composite
 def requests(draw: Any) -> dict[str, Any]:
     """Values of a comparison: mostly right ones, some of any kind."""
-    chosen = draw(st.lists(st.sampled_from(["methods", *KNOBS]), unique=True, max_size=6))
+    chosen = draw(st.lists(st.sampled_from(["methods", "keep", *KNOBS]), unique=True, max_size=6))
     wrong = set(draw(st.lists(st.sampled_from(["prompt", *chosen]), max_size=2)))
     return {name: draw(BAD if name in wrong else GOOD[name]) for name in ["prompt", *chosen]}
 
@@ -129,11 +130,13 @@ def requests(draw: Any) -> dict[str, Any]:
 def test_requests(tiny_service: Service, values: dict[str, Any]) -> None:
     given_ = dict(values)
     prompt, methods = given_.pop("prompt"), given_.pop("methods", None)
-    request, sentence = attempt(lambda: tiny_service.request(prompt, methods, given_))
+    keep = given_.pop("keep", None)
+    request, sentence = attempt(lambda: tiny_service.request(prompt, methods, given_, keep=keep))
     if sentence:
         assert NAMED.match(sentence), "a sentence starts with what it is about"
         return
     assert isinstance(request, Request) and request.model == "tiny"
+    assert len(request.keep) % 16 == 0 and len(request.keep) < 256
     assert request.prompt == " ".join(prompt.split()) and 0 < len(request.prompt) <= 200
     request.prompt.encode()
     assert set(request.methods) <= set(METHODS) and len(request.methods) <= len(METHODS)

@@ -322,7 +322,8 @@ def pressed(event: Any) -> list[dict[Any, Any]]:
     """All answers to a press of Draw with a typed prompt, on a page that shows nothing."""
     service, w, _, form = event.fn.args
     preset = service.wait().defaults.as_dict()
-    given = {form.methods: list(DEFAULT), form.seed: 3, w.result: Shown(), form.prompt: PROMPT}
+    given = {form.methods: list(DEFAULT), form.seed: 3, form.prompt: PROMPT}
+    given |= {w.result: Shown(), w.keep: None}
     given |= {form.others: {name: preset[name] for name in OTHERS}}
     return list(event.fn(given | {knob: preset[name] for name, knob in form.knobs.items()}))
 

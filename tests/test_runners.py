@@ -162,12 +162,19 @@ def test_captured_steps_of_few_sizes_have_room_for_all_that_they_write(
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 def test_runs_on_a_kept_runner_are_those_on_a_new_one(method: str, model: Model) -> None:
-    """Whatever the run before was: another prompt, padded or not, another seed, cut short, or
-    shorter.
+    """Whatever the run before was: another prompt, padded or not, another seed, cut short,
+    shorter, or one that kept rows.
     """
     runners, shared = Runners(), {"noise": "shared"}
     first: dict[str, Any] = {"seed": 1}
-    for changes in (first, {"seed": 2, "prompt": "full"}, {"seed": 3, "num_tokens": 5}, first):
+    for changes in (
+        first,
+        {"seed": 2, "prompt": "full"},
+        {"seed": 3, "num_tokens": 5},
+        {"seed": 4, "keep": (7, 3, 5, 1)},
+        {"seed": 4, "keep": (7, 3, 5, 1) * 3, "prompt": "full"},
+        first,
+    ):
         knobs = shared | changes
         assert model.drawn(method, runners=runners, **knobs) == model.drawn(method, **knobs)
         cut = model.run(method, runners=runners, seed=9, **shared)

@@ -38,6 +38,11 @@ class Request:
     def seed(self) -> int:
         return next(iter(self.runs.values())).settings.seed
 
+    @property
+    def keep(self) -> tuple[int, ...]:
+        """The tokens of the upper rows, where only the rest is drawn."""
+        return next(iter(self.runs.values())).keep
+
     def with_seed(self, seed: int) -> Request:
         seeded = {
             name: replace(run, settings=run.settings.with_changes(seed=seed))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeGuard
 from PIL import Image
 
 from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.settings.knobs import is_id
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import around, webp_address
 from lantern_demo.ui.service import Service, on_zero_gpu
@@ -82,12 +83,8 @@ def _decoded(step: Looked) -> dict[str, Any]:
     }
 
 
-def _is_id(value: Any, limit: int) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
-
-
 def _ids(value: Any, limit: int) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(_is_id(x, limit) for x in value)
+    return isinstance(value, list) and all(is_id(x, limit) for x in value)
 
 
 def _tree(asked: Any, codes: int, places: int) -> list[Node]:
@@ -100,7 +97,7 @@ def _tree(asked: Any, codes: int, places: int) -> list[Node]:
     if (
         not _ids(tokens, codes)
         or not _ids(parents, NODES)
-        or not _is_id(at, places)
+        or not is_id(at, places)
         or not 1 <= len(tokens) == len(parents) <= NODES
         or any(parent >= node for node, parent in enumerate(parents) if node)
     ):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import isqrt
+
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Lantern
 from lantern_demo.faults import NotAllowed, sentence
 from lantern_demo.prompt_words import USUAL
-from lantern_demo.runs.record import Entry, Record
+from lantern_demo.runs.record import Entry, Record, kept_of
 from lantern_demo.settings.knobs import KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
@@ -148,6 +150,7 @@ SOURCES = {
     "kept": "Drawn in this visit on {device}, with seed {seed}: {prompt}.",
     "recorded": "Recorded on {date} on {device}, with seed {seed}. Draw runs it live.",
 }
+KEPT = " Kept: the upper {rows} of {grid} rows."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment."
 WAITS_ALREADY = "You wait for the device already; your run starts when it is free."
@@ -180,6 +183,10 @@ PANEL: dict[str, object] = {
     "names": {"guess": "1. Guess.", "check": "2. Check.", "keep": "3. Keep."},
     "phases": {
         "first": "The first piece: the model draws it itself after reading the prompt.",
+        "firstKept": (
+            "The rows above the line are kept from another picture. The model reads them with the "
+            "prompt, and draws the first piece below itself."
+        ),
         "alone": "Vanilla makes no guesses: in each step the model draws one piece itself.",
         "nothing": "Nothing was guessed in this step: the model draws the piece itself.",
         "guess": "A small drafter makes {guesses} for {places}.",
@@ -283,6 +290,7 @@ WEB: dict[str, object] = {
     "scrub": "Time of the replay",
     "copy": "Copy link",
     "copied": "Copied",
+    "copiedWhole": "Copied: it draws all rows",
     "copyIt": "This browser lets no page copy here. Copy the link:",
     "noServer": (
         "This page does not reach its server at this address, so it cannot draw. Behind a path of "
@@ -316,6 +324,10 @@ WEB: dict[str, object] = {
     "explain": HOW_TAB,
     "noSteps": "No method has finished, so there is no step to show yet.",
     "open": "{method}: how its steps work",
+    # the line on a finished picture
+    "cut": "{method}: rows to keep",
+    "rows": ["1 row kept", "{count} rows kept"],
+    "rest": "Draw the rest again",
 }
 
 
@@ -343,13 +355,21 @@ def stopped_at(committed: int, total: int) -> str:
 
 def of_run(sentence: str, record: Record) -> str:
     """Fill a record's facts into one of SOURCES, or into SHEET_FACTS."""
-    return sentence.format(
+    told = sentence.format(
         model=record["model"]["id"],
         device=record["device"],
         date=record["created"][:10],
         seed=record["settings"]["seed"],
         prompt=record["completed"] or record["prompt"],
     )
+    entry = record["methods"][record["order"][0]]
+    return told + rows_kept(len(kept_of(entry)), entry["tokens"])
+
+
+def rows_kept(kept: int, tokens: int) -> str:
+    """Return a further sentence on a picture that kept so many of its tokens; empty for none."""
+    grid = isqrt(tokens)
+    return KEPT.format(rows=kept // grid, grid=grid) if kept else ""
 
 
 def to_visitor(error: ValueError) -> str:
@@ -419,5 +439,5 @@ def sheet_lines(entry: Entry) -> list[str]:
     return [
         f"{entry['steps']} steps",
         f"{entry['decode_seconds']:.2f} s{gain}",
-        f"{changed_of(entry)} look-alikes of {entry['tokens']}",
+        f"{changed_of(entry)} look-alikes of {entry['tokens'] - len(kept_of(entry))}",
     ]
