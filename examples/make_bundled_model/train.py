@@ -41,6 +41,7 @@ from examples.train_drafter.run import cast
 from examples.train_drafter.teaching import draft_losses, train_hidden
 from lantern_demo.bench.report import parser_of
 from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.scenes import ATTRIBUTES, THINGS
 
 # the data of a stage
 NEEDS = {"target": "scenes", "picture": "scenes", "drafter": "scenes"}
@@ -68,10 +69,16 @@ def train_target(
     """
     model, args = world.model, run.args
     lesson = Lesson(model, things, Model(args.law).to(run.device) if args.law else None)
+    weak = torch.tensor([ATTRIBUTES["thing"].index(name) for name in args.often])
+    weak = torch.isin(things.attributes["thing"], weak.to(run.device)).nonzero()[:, 0]
+    often = args.things // 2 if len(weak) else 0
 
     def loss_of(step: int) -> dict[str, Tensor]:
         g = torch.Generator(run.device).manual_seed(step)
-        shown = things.rows(chosen(len(things), args.things, g))
+        rows = chosen(len(things), args.things - often, g)
+        if often:
+            rows = torch.cat((rows, weak[chosen(len(weak), often, g)]))
+        shown = things.rows(rows)
         if own is not None and step % 2:
             lit = of_rows(own, chosen(len(own[0]), args.lanterns, g))
         else:
@@ -201,6 +208,14 @@ def command_line() -> argparse.Namespace:
     add_sprites(p)
     p.add_argument("--lr", type=float, default=2e-4, help="the target's learning rate")
     p.add_argument("--things", type=int, default=18, help="pictures of things in a step")
+    p.add_argument(
+        "--often",
+        nargs="+",
+        default=[],
+        choices=list(THINGS),
+        metavar="THING",
+        help="half of a step's things are of these",
+    )
     p.add_argument("--lanterns", type=int, default=9, help="pictures of lanterns in a step")
     p.add_argument("--pictures-batch", type=int, default=12, help="of a step of the decoder")
     p.add_argument("--scenes", type=int, default=20_000, help="most scenes to learn from")
