@@ -19,6 +19,7 @@ from torch import Tensor
 
 from examples.make_bundled_model.folder import save
 from lantern_demo import load
+from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, prepare
 from lantern_demo.models.llamagen import Drafter, LeanDrafter, LeanTarget
 
@@ -72,11 +73,12 @@ def test_a_stable_slot_reads_feature_layers_and_a_node_its_parents_output() -> N
 def test_a_target_that_was_not_told_is_refused() -> None:
     target, drafter = networks(TEXT, feature_layers=FEATURE_LAYERS)
     target.feature_layers = ()
+    knobs = {"num_tokens": 4, "sampling": Sampling(cfg_scale=2.0), **settings("eagle1")}
     with torch.inference_mode():
         condition = condition_of(target, PADDED)
     for fused in ((LeanTarget(target), LeanDrafter(drafter)), (target, drafter)):
         with pytest.raises(ValueError, match=r"128 wide; a drafter with feature layers \[1, 3\]"):
-            list(decode(*fused, condition, num_tokens=4, **settings("eagle1")))
+            list(decode(*fused, condition, **knobs))
 
 
 # -- on disk
@@ -122,6 +124,3 @@ def test_bad_feature_layers_are_refused(feature_layers: Any, folder: Path) -> No
     write_json(path, config)
     with pytest.raises(ValueError, match=f"feature layers are {re.escape(str(feature_layers))}"):
         bundled.load(folder, CPU)
-
-
-# -- training

@@ -195,7 +195,7 @@ def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(visitor: Visitor) -> Non
     assert "keep" not in query(record, Settings()), "a link draws all rows"
     told = str(list(repeat(visitor.service, visitor.w, visitor.w.status, visitor.result))[-1])
     assert texts.REPRODUCED in told
-    assert visitor.draws("a cat", "lantern++")[0] == 1001
+    assert visitor.draws("a cat", "lantern++")[0] == 1000
     assert not kept_of(visitor.result.record["methods"]["vanilla"]), "Draw keeps nothing"
 
 

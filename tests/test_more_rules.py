@@ -24,7 +24,7 @@ from lantern_demo.decoding.rules import LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.window import Window
 
-IDS = ("cool-sd", "typical", "ensemble", "entropy", "gsd")
+IDS = ("cool-sd", "typical", "ensemble", "entropy", "gsd", OPT_TREE.id)
 VOCAB = 8
 P, Q = random_probs(1, VOCAB, 3)[0], random_probs(1, VOCAB, 4)[0]
 NEAR = neighbour_table(VOCAB)
@@ -86,7 +86,7 @@ def law(rule: Rule, count: int, depth: float = 0.0) -> Tensor:
 
 def fixed(rule: Rule, x: int) -> Tensor:
     """The law behind one draft that the prefix fixes."""
-    return emitted_at(rule, P, None, torch.tensor([[x]]), torch.ones(1).double(), NEAR)[0].float()
+    return emitted_at(rule, P, None, torch.tensor([[x]]), torch.ones(1).double(), NEAR).float()
 
 
 def after(x: int, chance: float) -> Tensor:
