@@ -2,4 +2,4 @@
 import it.
 """
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
