@@ -47,6 +47,7 @@ from lantern_demo.ui.gradio_patches import (
 )
 from lantern_demo.ui.limits import SESSIONS, WAITING, SmallRequests
 from lantern_demo.ui.look_alikes import looker
+from lantern_demo.ui.price import add_price
 from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
 from lantern_demo.ui.restore import Visits, first_view, from_link, show_first, show_run
 from lantern_demo.ui.routes import PREVIEW, bad_call, routes
@@ -93,12 +94,13 @@ def build(
                 texts.SURPRISE, visible=not reads_all, elem_id="surprise", min_width=90, scale=0
             )
         add_chips(service.info, prompt, surprise)
-        first, page.lantern_panel = first_view()
+        first, panel = first_view()
         words = texts.of_run(texts.SOURCES["recorded"], recorded_runs()[0].record)
         status = answer("status", status_html(words))
         arriving = gr.HTML("", elem_id="arriving")
         stage = add_stage(first)
         runs, sheet, film, file = add_strip()
+        page.lantern_scripts = {"panel.js": panel, **add_price()}
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab(texts.HOW_TAB, elem_id="how"):
                 add_panel(looker(service))

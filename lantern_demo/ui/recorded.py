@@ -1,4 +1,4 @@
-"""Recorded runs, the examples; and pictures of all things, in a row."""
+"""Recorded runs, the examples; pictures of all things, in a row; and what look-alikes cost."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ FOLDER = Path(__file__).with_name("recorded")
 THUMBNAIL = 96  # pixels a side of an example's picture, twice its size on the page
 THINGS = FOLDER / "things.webp"
 CHIP = 56  # pixels a side of a thing's picture there, twice its size on the page
+PRICE = FOLDER / "price.json"  # of `examples/quality/price.py`
 
 
 @dataclass(frozen=True)

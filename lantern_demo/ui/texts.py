@@ -216,6 +216,30 @@ PANEL: dict[str, object] = {
     "patch": "Token {token} as piece {place}",
 }
 
+# The texts of the panel of look-alikes, which are sent with its script.
+PRICE: dict[str, object] = {
+    "title": "Turn the look-alikes up",
+    "methods": "Method",
+    "at": "{knob} {value}",
+    "run": "{steps}, vanilla {vanilla}. {alike} of {of} pieces are look-alikes, outlined here.",
+    "exact": "{steps}, vanilla {vanilla}. No look-alikes: this is the exact twin.",
+    "told": "{at}: {steps}, {alike} look-alikes",
+    "picture": "{prompt}, drawn with {method} at {at}: {alike} look-alikes are outlined",
+    "all": (
+        "Over {pictures} pictures of {things} things: {speedup} as fast as vanilla, {changed} "
+        "look-alikes. An outside judge recognises {share}, of vanilla's pictures {vanilla}: "
+        "{less} points (99\u00a0% interval {low} to {high})."
+    ),
+    "holds": "Nothing breaks here: even at {at} the judge recognises {share} of the pictures.",
+    "breaks": "It breaks from {first} on: at {at} the judge recognises {share} of the pictures.",
+    "recorded": "Recorded on {date} on {device}: {prompt}, with seed {seed}.",
+    "chart": "Pictures that the judge recognises, in percent",
+    "faster": "times as fast as vanilla",
+    "vanilla": "vanilla",
+    "points": "Recognised pictures by speed. {told}",
+    "point": "{method} at {at}: {speedup}, {share}",
+}
+
 # The texts of the page's other scripts, which fill in {names}.
 WEB: dict[str, object] = {
     "leftOut": LEFT_OUT,

@@ -47,6 +47,10 @@ async function copyText(text) {
   }
 }
 
+/** Run a script of the server. */
+const runScript = (src) =>
+  new Promise((onload, onerror) => document.head.append(el("script", { src, onload, onerror })));
+
 /** The picture of an address, once it can be drawn. */
 async function imageAt(address) {
   const image = new Image();

@@ -46,3 +46,13 @@ function selectable(element, trigger) {
     if (button) trigger("select", { index: Number(button.dataset.index), value: button.title });
   });
 }
+
+/** Fill the place of the panel of look-alikes, once it is seen. */
+function showPrice(place) {
+  const watcher = new IntersectionObserver((entries) => {
+    if (!entries.at(-1).isIntersecting) return;
+    watcher.disconnect();
+    runScript("price.js").then(() => place.append(pricePanel()), () => {});
+  });
+  watcher.observe(place);
+}
