@@ -30,7 +30,7 @@ from lantern_demo.scenes import THINGS, with_article
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings, choice_of, planned
 from lantern_demo.ui import limits, link, texts
-from lantern_demo.ui.actions import hand_out, record_file, sheet_file
+from lantern_demo.ui.actions import hand_out, hand_out_sheet, record_file
 from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out, surprised
 from lantern_demo.ui.compare import draw, settle
 from lantern_demo.ui.components import Updates, Widgets
@@ -372,10 +372,13 @@ def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(
     visitor.fills(show_run(visitor.service, w, visitor.form, Shown(), [], 1))
     visitor.draws()
     assert written == ["vanilla.png"], "which its lane offers"
-    for write, name in ((record_file, "run.json"), (sheet_file, "pictures.png")):
-        found = hand_out(w, write, visitor.result)
-        assert Path(found[w.file]).name == f"lantern-demo-{name}" == written[-1]
-    assert hand_out(w, sheet_file, Shown()) == {w.file: None}
+    files = (
+        (hand_out(w, record_file, visitor.result), "run.json"),
+        (hand_out_sheet(w, visitor.result, "a.host"), "pictures.png"),
+    )
+    for found, name in files:
+        assert Path(found[w.file]).name == f"lantern-demo-{name}" in written
+    assert hand_out_sheet(w, Shown(), "a.host") == {w.file: None}
 
 
 LINK = {"prompt": "a cat", "methods": "vanilla,foo", "seed": "9"}
@@ -408,10 +411,10 @@ def test_paper_settings_fill_the_fields_and_the_rest(visitor: Visitor) -> None:
     assert set(form.knobs) == set(FIELDS) and set(found[form.others]) == set(OTHERS)
     assert found[form.knobs["tree"]] == "paper" and found[form.others]["neighbours"] == "raw"
     assert texts.PAPER_SLOW in str(found[form.seed]), "before Draw"
-    linked = visitor.comes({"temperature": "0.5"})
-    assert "temperature 0.5" in linked[form.note]
+    linked = visitor.comes({"temperature": "0.5", "top_p": "0.7"})
+    assert linked[form.knobs["temperature"]] == 0.5 and "top_p 0.7" in linked[form.note]
     reset = preset(visitor.service, form, form.seed, False)  # type: ignore[arg-type]
-    assert "temperature 0.5" not in reset[form.note]
+    assert "top_p" not in reset[form.note]
 
 
 def test_a_model_without_a_drafter_offers_the_methods_that_it_has(

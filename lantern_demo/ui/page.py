@@ -19,7 +19,13 @@ from lantern_demo.disk_cache import root
 from lantern_demo.models.bundled import parameters_of
 from lantern_demo.prompt_words import phrasebook
 from lantern_demo.ui import log, texts
-from lantern_demo.ui.actions import Action, hand_out, hand_out_film, record_file, sheet_file
+from lantern_demo.ui.actions import (
+    Action,
+    hand_out,
+    hand_out_film,
+    hand_out_sheet,
+    record_file,
+)
 from lantern_demo.ui.api import add_endpoints
 from lantern_demo.ui.ask import add_chips, add_prompt
 from lantern_demo.ui.compare import draw, repeat, settle
@@ -115,6 +121,7 @@ def build(
             stop=stop_button,
             surprise=surprise,
             repeat=numbers.repeat,
+            seeds=numbers.seeds,
             twin=numbers.twin,
             stage=stage,
             table=numbers.table,
@@ -128,12 +135,15 @@ def build(
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
         _wire_runs(service, queued, w, form, numbers)
 
+        def sheeted(shown: Shown, request: gr.Request) -> Updates:
+            return hand_out_sheet(w, shown, request.headers.get("host", ""))
+
         def filmed(shown: Shown, request: gr.Request) -> Updates:
             return hand_out_film(service, w, shown, request.headers.get("host", ""))
 
         files = (
             (w.record, partial(hand_out, w, record_file)),
-            (w.sheet, partial(hand_out, w, sheet_file)),
+            (w.sheet, sheeted),
             (w.film, filmed),
         )
         for asked, give in files:
@@ -257,13 +267,16 @@ def _wire_runs(
             told=w.status,
             end=partial(settle, service, w),
         ),
-        Action(
-            [w.repeat.click],
-            partial(repeat, service, w, repeat_told),
-            inputs=[w.result],
-            outputs=[w.table],
-            told=repeat_told,
-            end=idle,
+        *(
+            Action(
+                [button.click],
+                partial(repeat, service, w, repeat_told, others),
+                inputs=[w.result],
+                outputs=[w.table],
+                told=repeat_told,
+                end=idle,
+            )
+            for button, others in ((w.repeat, False), (w.seeds, True))
         ),
         Action(
             [w.twin.click],
