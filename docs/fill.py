@@ -5,7 +5,9 @@ look-alikes from the file that the page reads. A table stands between `<!-- numb
 `<!-- end -->`, a number in a sentence between `<!--n SECTION.KEY...-->` and `<!--/n-->`. The page
 reads typical speedups from `lantern_demo/ui`.
 `python docs/fill.py take SECTION FILE.json` copies the measurements of a command into a section,
-and fills again. `--check` writes nothing, and fails if a file is stale.
+and fills again. `python docs/fill.py add FILE.json` copies a report of `python -m
+lantern_demo.bench speed` to docs/results, from where a table shows it, and fills again. `--check`
+writes nothing, and fails if a file is stale.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 KEPT = ROOT / "docs" / "numbers.json"
+RESULTS = ROOT / "docs" / "results"
 TYPICAL = ROOT / "lantern_demo" / "ui" / "typical.json"
 PRICE = ROOT / "lantern_demo" / "ui" / "recorded" / "price.json"
 BLOCK = re.compile(r"(<!-- numbers (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -93,13 +97,18 @@ def control(report: Numbers) -> Numbers:
     LANTERN++ over EAGLE-1 within rounds. Tree and noise are then the same, so that only the rules
     differ.
     """
-    sys.path.insert(0, str(ROOT))
     from lantern_demo.bench.summary import interval
 
     runs = [entry["runs"] for entry in report["rounds"]]
     ratios = [one["eagle1"]["decode_seconds"] / one["lantern++"]["decode_seconds"] for one in runs]
     relaxation = {"speedup": median(ratios), "interval": interval(ratios)}
     return speed(report) | {"relaxation": relaxation}
+
+
+def nodes(report: Numbers) -> Numbers:
+    """Keep the rows of `python -m lantern_demo.bench nodes`."""
+    kept = {"rounds": len(report["rounds"]), "model": report["model"]["id"]}
+    return conditions(report) | kept | {"rows": report["rows"]}
 
 
 def front(report: Numbers) -> Numbers:
@@ -187,27 +196,38 @@ SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {
     "speed": speed,
     "kept-drafts": kept_drafts,
     "control": control,
+    "nodes": nodes,
     "front": front,
     "things": things,
     "premise": premise,
     "gpu": gpu,
     "page": dict,
     "opt-tree": speed,
+    "more-rules": speed,
     "zipar": zipar,
 }
 
+
+def result(report: Numbers) -> tuple[str, str]:
+    """Return a result's file name, of its machine, model and day, and its text: the report of
+    `python -m lantern_demo.bench speed` without the rounds.
+    """
+    kept = {key: value for key, value in report.items() if key != "rounds"}
+    kept["rounds"] = len(report["rounds"])
+    told = f"{report['machine']['device']} {report['model']['id']} {report['created'][:10]}"
+    name = re.sub(r"[^a-z0-9]+", "-", told.lower())
+    return f"{name}.json", json.dumps(kept, indent=1) + "\n"
+
+
 # -- tables
 
-RULES = {  # the rule, and whether the method is lossless
-    "vanilla": ("-", "yes"),
-    "eagle1": ("exact", "yes"),
-    "eagle2": ("exact", "yes"),
-    "lantern": ("relaxed: delta", "no"),
-    "lantern++": ("relaxed: lambda", "no"),
-    "sjd": ("exact", "yes"),
+MORE_RULES = {
+    "cool-sd": "COOL-SD",
+    "typical": "Typical acceptance",
+    "ensemble": "Mixture with the drafter",
+    "entropy": "ARsample's acceptance",
+    "gsd": "GSD",
 }
-
-
 LEFT_OUT = (8, 32)  # nodes whose steps are not shown: their times lie between those that are
 DYNAMIC = ("eagle2", "lantern")  # no tree of these has 16 nodes by default
 SURE = 0.95  # of the pictures: a thing that every method draws as surely is not shown
@@ -260,7 +280,7 @@ def speed_table(numbers: Numbers) -> str:
     rows = []
     for name, row in found["rows"].items():
         measured = f"{row['mean_accepted_length']:.2f}", percent(row["changed"]), gain_of(row)
-        rows.append([f"`{name}`", tree_of(row), *RULES[name], nodes_of(row), *measured])
+        rows.append([f"`{name}`", tree_of(row), *rule_of(name), nodes_of(row), *measured])
     head = [
         "method",
         "draft tree",
@@ -297,6 +317,46 @@ def columns_table(numbers: Numbers) -> str:
         rows.append([f"`{name}`", *parts, f"{row['rate']:.0f}"])
     head = ["method", "tokens a step", "step", "draft", "verify", "commit", "c", "tokens/s"]
     return table(head, rows)
+
+
+def nodes_table(numbers: Numbers) -> str:
+    """Show speedups by nodes, a table for each temperature."""
+    sys.path.insert(0, str(ROOT))
+    from lantern_demo.bench.nodes import CELLS, curve
+
+    found = numbers["nodes"]
+    where = f"{found['model']} on {found['device']}, {found['date']}; {found['rounds']} prompts"
+    return f"{curve(found['rows'])}\n\n{where}. {CELLS}\n"
+
+
+def results_table(numbers: Numbers) -> str:
+    """Show the median speedups of every file of docs/results."""
+    from lantern_demo.decoding.methods import METHODS
+
+    drafted = [name for name in METHODS if name != "vanilla"]
+    rows = []
+    for file in RESULTS.glob("*.json"):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        machine, methods = found["machine"], found["methods"]
+        name = machine["device"]
+        if machine["device_type"] != "cpu":
+            name += f", {machine['processor']}"
+        rows.append(
+            [
+                f"[{name}](results/{file.name})",
+                found["model"]["id"],
+                found["libraries"]["torch"],
+                found["commit"] or f"version {found['version']}",
+                str(found["rounds"]),
+                f"{methods['vanilla']['ms_per_step']['median']:.2f}",
+                *(
+                    f"{methods[method]['gain']['median']:.2f}x" if method in methods else ""
+                    for method in drafted
+                ),
+            ]
+        )
+    head = ["machine", "model", "PyTorch", "commit", "prompts", "vanilla, ms a step"]
+    return table([*head, *(f"`{method}`" for method in drafted)], sorted(rows), 4)
 
 
 def kinds_table(numbers: Numbers) -> str:
@@ -339,19 +399,24 @@ def numbered_table(rows: dict[str, list[str]]) -> str:
 
 def outside_table(numbers: Numbers) -> str:
     """Show the methods that are examples. Each was raced with vanilla."""
-    found = {
-        "OPT-Tree": ("more_methods", numbers["opt-tree"]["rows"]["opt-tree"]),
-        "ZipAR": ("zipar", numbers["zipar"]),
-    }
+    found = [
+        ("OPT-Tree", "more_methods", "opt-tree", numbers["opt-tree"]["rows"]["opt-tree"]),
+        ("ZipAR", "zipar", "zipar", numbers["zipar"]),
+    ]
+    found += [
+        (MORE_RULES[name], "more_rules", "more-rules", row)
+        for name, row in numbers["more-rules"]["rows"].items()
+        if name != "vanilla"
+    ]
     rows = [
         [
             name,
-            f"`python examples/{script}.py --prompts {numbers[name.lower()]['rounds']}`",
+            f"`python examples/{script}.py --prompts {numbers[section]['rounds']}`",
             f"{row['mean_accepted_length']:.2f}",
             percent(row["changed"]),
             gain_of(row),
         ]
-        for name, (script, row) in found.items()
+        for name, script, section, row in found
     ]
     return table(["method", "command", "tokens a step", "look-alikes", "speedup (95 %)"], rows, 2)
 
@@ -439,8 +504,7 @@ def audit_table(numbers: Numbers) -> str:
     """Show the verdicts of docs/audit.json, a copy of the file that `python -m lantern_demo.bench
     audit` writes.
     """
-    sys.path.insert(0, str(ROOT))
-    from lantern_demo.bench.audit import glance  # imports PyTorch, which no other table needs
+    from lantern_demo.bench.audit import glance
 
     return glance(json.loads((ROOT / "docs" / "audit.json").read_text(encoding="utf-8"))) + "\n"
 
@@ -448,6 +512,8 @@ def audit_table(numbers: Numbers) -> str:
 TABLES: dict[str, Callable[[Numbers], str]] = {
     "speed": speed_table,
     "columns": columns_table,
+    "nodes": nodes_table,
+    "results": results_table,
     "kinds": kinds_table,
     "depths": depths_table,
     "sizes": sizes_table,
@@ -465,6 +531,18 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
 def tree_of(row: Numbers) -> str:
     """Return the drafts of a row in words."""
     return row["tree"][0].partition(" (")[0]
+
+
+def rule_of(name: str) -> tuple[str, str]:
+    """Return the rule of a method in words, and whether it is lossless."""
+    from lantern_demo.decoding.methods import METHODS
+    from lantern_demo.settings.knobs import bound_of, short_name
+
+    method = METHODS[name]
+    if method.lossless:
+        return "-" if method.alone else "exact", "yes"
+    bound = bound_of(method)
+    return f"relaxed: {short_name(bound)}" if bound else "relaxed", "no"
 
 
 def nodes_of(row: Numbers) -> str:
@@ -569,17 +647,25 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "take", nargs="*", metavar="take SECTION FILE.json", help="copy a section first"
+        "copy",
+        nargs="*",
+        metavar="take SECTION FILE.json, or add FILE.json",
+        help="copy measurements first",
     )
     parser.add_argument("--check", action="store_true", help="write nothing")
     args = parser.parse_args()
     numbers: Numbers = kept()
-    if args.take:
-        if len(args.take) != 3 or args.take[0] != "take" or args.take[1] not in SECTIONS:
-            parser.error(f"allowed are: take {'|'.join(SECTIONS)} FILE.json")
-        report = json.loads(Path(args.take[2]).read_text(encoding="utf-8"))
-        numbers[args.take[1]] = SECTIONS[args.take[1]](report)
-        KEPT.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    match args.copy:
+        case []:
+            pass
+        case ["take", section, file] if section in SECTIONS:
+            numbers[section] = SECTIONS[section](json.loads(Path(file).read_text(encoding="utf-8")))
+            KEPT.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+        case ["add", file]:
+            name, text = result(json.loads(Path(file).read_text(encoding="utf-8")))
+            RESULTS.joinpath(name).write_text(text, encoding="utf-8")
+        case _:
+            parser.error(f"allowed are: take {'|'.join(SECTIONS)} FILE.json, and add FILE.json")
     texts = {path: path.read_text(encoding="utf-8") for path in (*documents(), TYPICAL)}
     right = {path: filled(text, numbers) for path, text in texts.items()}
     right[TYPICAL] = typical(numbers)

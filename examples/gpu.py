@@ -98,9 +98,16 @@ class TimedModel:
     ops: Ops
 
     def run(
-        self, method: str, tree: DraftConfig | None = None, tokens: int | None = None, seed: int = 0
+        self,
+        method: str,
+        tree: DraftConfig | None = None,
+        tokens: int | None = None,
+        seed: int = 0,
+        keep: tuple[int, ...] = (),
     ) -> Iterator[Step | Decoded]:
-        """Decode this many tokens, or a picture, with a draft tree or that of the settings."""
+        """Decode this many tokens, or a picture, with a draft tree or that of the settings; with
+        the first tokens of another one to keep.
+        """
         plan = planned(METHODS[method], self.knobs)
         config = Config(
             tokens or self.tokens,
@@ -112,6 +119,7 @@ class TimedModel:
             self.device,
             noise=self.knobs.noise,
             ops=self.ops,
+            keep=keep,
         )
         return decode(self.target, self.drafter, self.condition, config)
 
@@ -240,7 +248,7 @@ def identity(timed: TimedModel, dtype: str, tokens: int) -> Iterator[Row]:
 
 
 def trees(kind: type[DraftConfig], nodes: Sequence[int]) -> list[DraftConfig | None]:
-    """Return the draft trees that a method is timed with; None is the tree of its settings."""
+    """Return the draft trees that a method is timed with, None for the tree of its settings."""
     if kind is StaticTree:
         # paths whose choices sum to less are likelier; a parent's sum is less than its own
         paths = (*STATIC_TREES["naive_extend_57"], (5,))

@@ -1,21 +1,13 @@
-"""Three acceptance rules from outside the package: a rule is a class, and a method is a row of
+"""Five acceptance rules from outside the package: a rule is a class, and a method is a row of
 drafts and a rule.
 
-Run `python examples/more_rules.py` to race them against vanilla on the bundled model. `register`
-adds them to one process, under their ids in `Pipeline.generate` and `Pipeline.compare`. A program
-that shows the page registers before it imports `lantern_demo.ui`. Parameters are the fields of the
-rules. All three need random numbers independent of vanilla's, since they weigh p against q or mix
-them: no set of tokens stands for a guess.
+Run `python examples/more_rules.py` to race them against vanilla on the bundled model. Its options
+are those of `python -m lantern_demo.bench speed`, such as `--prompts 12`. `register` adds them to
+one process, under their ids in `Pipeline.generate` and `Pipeline.compare`. A program that shows the
+page registers before it imports `lantern_demo.ui`. Parameters are the fields of the rules.
 
-Measured while the package had them: bundled model, 12 prompts, one thread of an AMD EPYC, PyTorch
-2.13, float32, fitted trees, 2026-11-24. The speedup is the median over vanilla in the same rounds
-with its 95 % interval. TVD is the mean total variation distance of a token's distribution from the
-model's own. Typical and Ensemble shared their noise with vanilla in that run, through a variant of
-their rules that was removed.
-
-    COOL-SD, delta 2        2.35 tokens a step    1.22x (1.08 to 1.27)    TVD 0.06
-    Typical, epsilon 0.09   3.15 tokens a step    1.27x (1.17 to 1.32)    TVD 0.12
-    Ensemble, weight 0.7    2.20 tokens a step    1.16x (1.09 to 1.23)    TVD 0.08
+All five are lossy, and docs/methods.md has their speedups and look-alikes. All need random numbers
+independent of vanilla's: with shared noise a draft could only equal the target's own draw.
 """
 
 from __future__ import annotations
@@ -26,14 +18,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from lantern_demo import Method, Result, load, register
-from lantern_demo.decoding.drafting import StaticTree
-from lantern_demo.decoding.rules import Members, Rule
+from lantern_demo import Method, register
+from lantern_demo.bench import speed
+from lantern_demo.decoding.drafting import DynamicTree, StaticTree
+from lantern_demo.decoding.rules import Members, Rule, mass_of
 
 
 @dataclass(frozen=True)
@@ -80,7 +74,9 @@ class Typical(Rule):
     """Medusa's typical acceptance (arXiv 2401.10774): accept a draft if p(x) > min(e, sqrt(e)
     exp(-H)), independent of q.
 
-    H is the entropy of p in nats. A rejection leaves p unchanged."""
+    H is the entropy of p in nats. A rejection leaves p unchanged. Medusa keeps the longest accepted
+    path and draws its first token greedily. Here the first accepted child counts, as in all rules,
+    and the token after a rejection is drawn from p."""
 
     epsilon: float = 0.09
 
@@ -121,6 +117,66 @@ class Ensemble(Rule):
         return p if q is None or not self.relaxes else torch.lerp(q, p, self.weight)
 
 
+@dataclass(frozen=True)
+class Entropy(Rule):
+    """The acceptance of ARsample (arXiv 2510.09012): it forgives more, the surer the model is.
+
+    It accepts x with probability min(1, p(x) / (w q(x))), w = H / ln V + floor, at most 1; H is the
+    entropy of p in nats, V the number of tokens. The residual is the exact rule's. The released
+    code has H / 9 + 0.05 for Lumina-mGPT, whose 8,192 tokens have ln V = 9. For LlamaGen its last
+    word is w = 0.5. Its temperature by entropy is left out: a rule gets p after the temperature.
+    """
+
+    floor: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_share("floor", self.floor)
+
+    @property
+    def relaxes(self) -> bool:
+        return self.floor < 1
+
+    def threshold(self, u: Tensor, q: Tensor | None, p: Tensor) -> Tensor:
+        share = torch.special.entr(p).sum(-1, keepdim=True) / math.log(p.shape[-1])
+        return super().threshold(u, q, p) * (share + self.floor).clamp(max=1.0)
+
+
+@dataclass(frozen=True)
+class Grouped(Rule):
+    """GSD (arXiv 2508.07747): accept x if the cluster of x is likely enough.
+
+    The cluster is x and those of its k nearest in the codebook that are about as likely: at most
+    `ranks` ranks away in the order of p, with a p that differs by less than `gap`. The released
+    code has 7 ranks below and 6 above, and a distance of the target's embeddings instead of k.
+
+    GSD accepts x with probability min(1, p(cluster) / q(cluster)). A rule gets q(x) alone, which is
+    q(cluster) where the prefix fixes the drafts: so the tree is dynamic. GSD drafts as `sjd` does.
+    After a rejection only x leaves p, as in the exact rule."""
+
+    k: int = 100
+    ranks: int = 7
+    gap: float = 0.15
+
+    @property
+    def relaxes(self) -> bool:
+        return min(self.k, self.ranks, self.gap) > 0
+
+    def members(self, p: Tensor, ids: Tensor, drafted: Tensor) -> Members:
+        mass, rank = mass_of(p, ids), mass_of(p.argsort(-1).argsort(-1), ids)
+        near = ((rank - rank[..., :1]).abs() <= self.ranks) & (
+            (mass - mass[..., :1]).abs() < self.gap
+        )
+        return Members(ids, mass, near & drafted.unsqueeze(-1))
+
+    def score(self, members: Members, depth: Tensor | float) -> Tensor:
+        return (members.mass * members.member).sum(-1)
+
+    def reject(
+        self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float
+    ) -> Tensor:
+        return super().reject(p, q, Members(*(part[..., :1] for part in members)), depth)
+
+
 def check_share(name: str, value: float) -> None:
     """Raise ValueError for a value that is not between 0 and 1."""
     if not 0 <= value <= 1:
@@ -155,20 +211,33 @@ MORE = (
         "Exact against the model mixed with the drafter.",
         False,
     ),
+    Method(
+        "entropy",
+        "Entropy",
+        StaticTree,
+        Entropy(),
+        False,
+        "A guess counts for more, the surer the model is of the place.",
+        False,
+    ),
+    Method(
+        "gsd",
+        "GSD",
+        DynamicTree,
+        Grouped(),
+        False,
+        "The probability of look-alikes that are about as likely as a guess counts too.",
+        False,
+    ),
 )
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
+    """Race them as `python -m lantern_demo.bench speed` does, with that command's options."""
     for method in MORE:
         register(method)
-    pipe = load("lantern-scenes")
-    methods = ["vanilla", *(method.id for method in MORE)]
-    raced = pipe.compare("three red round lanterns over a lake at dusk", methods, tree="small")
-    done = {name: event for name, event in raced if isinstance(event, Result)}
-    for name, stats in done.items():
-        speedup = done["vanilla"].decode_seconds / stats.decode_seconds
-        print(f"{name:10} {stats.mean_accepted_length:.2f} tokens a step  {speedup:.2f}x")
+    speed.main(["--methods", "vanilla", *(method.id for method in MORE), *argv])
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
 
 def place_of(device: str) -> Place:
-    """Return the place of this process, 0 of 1 without torchrun, and make its device current.
+    """Return the rank of this process, 0 of 1 without torchrun, and make its device current.
 
     With the device "auto" each process of a machine has its own GPU. Raise ValueError as
     `pick_device`, and for more processes than GPUs.

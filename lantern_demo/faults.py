@@ -11,7 +11,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class NotAllowed(ValueError):
-    """A value of a request is not allowed. `rest` says why, after the parameter's name."""
+    """A value of a request is not allowed. `rest` is the reason, after the parameter's name."""
 
     def __init__(self, name: str, rest: str) -> None:
         super().__init__(f"{name} {rest}")

@@ -1,4 +1,4 @@
-"""Read what a prompt asks of a model with a small vocabulary, and complete it to what is drawn."""
+"""Read a prompt for a model with a small vocabulary, and complete it to a caption."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lantern_demo.scenes import (
 # offered for a prompt that names nothing that the model draws; the page begins with it
 USUAL = "three red round lanterns over a lake at dusk"
 NUMBER, THING, PLACE, TIME = "count", "thing", "place", "time"
-NEEDED = (NUMBER, "shape", THING, PLACE, TIME)  # what a prompt of lanterns must say
+NEEDED = (NUMBER, "shape", THING, PLACE, TIME)  # parts that a prompt of lanterns must name
 ARTICLE = "a"  # a number in captions, but mostly not in other sentences
 # replaces words that have been read, so that the words around them do not become neighbours
 GAP = "|"
@@ -40,7 +40,7 @@ TIMES = "dozen hundred thousand million"  # which also follow another number
 MANY = "five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
 MANY += " eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
 MANY += f" dozens hundreds thousands many lots countless {TIMES}"
-NONE = "no not without zero 0 minus except"  # words that deny what follows them
+NONE = "no not without zero 0 minus except"  # words that deny the next ones
 # words that nobody misses in a picture
 SMALL = {
     *("a", "an", "and", "are", "as", "at", "by", "draw", "drawing", "for", "from", "i", "in"),
@@ -115,14 +115,14 @@ MEANT = {
     "guitar": "violin piano banjo music gitarre guitare guitarra",
     "umbrella": "parasol rain regenschirm parapluie paraguas",
 }
-# what a refusal offers after the nearest, and how much in all
+# offers of a refusal after the nearest, and how much in all
 OFTEN = "cat dog rabbit panda owl dragon robot castle rocket balloon strawberry"
 MOST_OFFERS = 12
 
 
 @dataclass(frozen=True)
 class Completed:
-    """What a model draws for a prompt: a caption, and why it lacks something that was asked."""
+    """The caption that a model draws for a prompt, and why it lacks something that was asked."""
 
     prompt: str
     why: str | None = None
@@ -147,7 +147,7 @@ class Reading:
     """The requests of a prompt: a phrase for each part that it has, and the kinds of its things.
 
     `words` are the prompt's own for each phrase but the thing's. The first thing counts.
-    `denies`: whether the prompt also says what it does not want.
+    `denies`: whether the prompt also denies something.
     """
 
     said: Mapping[str, str]
@@ -163,9 +163,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class Heard:
-    """What comes of a prompt: the caption that is drawn, why it lacks something, the plainest
-    phrase of each part that the prompt names, and its words that the picture does not show, each
-    with the nearest thing.
+    """The reading of a prompt.
+
+    drawn: the caption. why: the reason if it lacks something. parts: the plainest phrase of each
+    part that the prompt names. left_out: words that the picture does not show, each with the
+    nearest thing.
     """
 
     drawn: str
@@ -177,7 +179,7 @@ class Heard:
 class Phrasebook:
     """The phrases of a vocabulary, by part of a prompt and option, the plainest first.
 
-    Prompts may also have other names of the things, plurals, and other words for their places.
+    Prompts may also have other names of the things, plurals, and other words for where they stand.
     """
 
     def __init__(self, words: frozenset[str]) -> None:
@@ -291,7 +293,7 @@ class Phrasebook:
         return self.meanings.get(best)
 
     def heard(self, prompt: str) -> Heard:
-        """Return what comes of a prompt. One that names nothing drawable comes to the nearest."""
+        """Return the reading of a prompt. One that names nothing drawable comes to the nearest."""
         asked = self.read(prompt)
         try:
             done = self.completed(prompt)
@@ -334,9 +336,9 @@ class Phrasebook:
         return self._lanterns(said) if lanterns else self._thing(said)
 
     def completed(self, prompt: str) -> Completed:
-        """Return what is drawn for a prompt.
+        """Return the caption drawn for a prompt.
 
-        Lanterns get what they lack of a number, a kind, a place and a time. A thing gets nothing,
+        Lanterns get the missing ones of a number, a kind, a place and a time. A thing gets nothing,
         but its caption has the plainest wording. Raises NotDrawn for a prompt that names nothing
         of both.
         """
@@ -411,7 +413,7 @@ def _words(prompt: str, lower: bool = True) -> list[str]:
 
 
 def named_words(words: Iterable[str]) -> list[str]:
-    """Return the words of which somebody is told, at most MOST_WORDS.
+    """Return the words to show, at most MOST_WORDS.
 
     Punctuation, signs of mathematics and small words are left out; pictures in a text are not.
     """
@@ -446,7 +448,7 @@ def _number(prompt: str) -> int:
 
 
 def _class_of(part: str, said: Mapping[str, str]) -> int | None:
-    """Return the class index of a part's phrase, or None if there is none."""
+    """Return the class index of a part's phrase, or None if the part has none."""
     classes = list(WORDINGS[part])
     if part == PLACE:
         classes = [a + b for a, b in zip(classes, THING_PLACES, strict=True)]
@@ -454,7 +456,7 @@ def _class_of(part: str, said: Mapping[str, str]) -> int | None:
 
 
 def _plain(part: str, said: Mapping[str, str]) -> str:
-    """Return the plainest phrase of what is said of a part. A place is that of lanterns."""
+    """Return the plainest phrase for a part. A place is that of lanterns."""
     kind = _class_of(part, said)
     return said[part] if kind is None else WORDINGS[part][kind][0]
 
@@ -478,7 +480,7 @@ def check_length(info: ModelInfo, prompt: str) -> None:
 
 
 def completed(info: ModelInfo, prompt: str) -> Completed:
-    """Return what a model draws for a prompt: the prompt itself for a model that reads any text.
+    """Return the caption drawn for a prompt: the prompt itself for a model that reads any text.
 
     Raises NotDrawn for a prompt that names nothing that the model draws.
     """

@@ -116,7 +116,7 @@ WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("with a full moon", "under the moon", "with a moon", "in the moonlight"),
     ),
 }
-# Places of things, which stand on the ground.
+# where things stand, on the ground
 THING_PLACES = (
     ("on a lake", "on a lake", "by a lake", "on the water", "over a lake"),
     ("in the hills", "in the hills", "on a hill", "in the mountains", "over the hills"),

@@ -70,8 +70,8 @@ def _stop_by(act: Callable[[], NoReturn]) -> dict[signal.Signals, Any]:
 def leave(code: int, said: str = "Stopped.") -> NoReturn:
     """End the program now, even in the middle of a run or of a load.
 
-    `said` goes to the errors where it tells of one. At the usual end a thread that computes would
-    abort the program, and open connections and a model that is being loaded would delay it for
+    `said` goes to the errors where it reports one. At the usual end a thread that computes would
+    abort the program. Open connections and a model that is being loaded would delay it for
     seconds. Nothing is lost with them. Clean-up at exit still runs, such as for the files of a run.
     """
     _LEAVING.acquire()  # for good: a second thread that comes here waits for the end
@@ -83,5 +83,5 @@ def leave(code: int, said: str = "Stopped.") -> NoReturn:
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-    finally:  # also where nobody reads what is printed
+    finally:  # also where nobody reads the output
         os._exit(code)

@@ -18,7 +18,7 @@ _CALLERS: list[tuple[torch.dtype, str]] = []  # an equal one for each thread tha
 def own_defaults() -> Iterator[None]:
     """Create float32 tensors on the CPU, without autocast, where no dtype and device are named.
 
-    Products of float32 have full precision. A notebook may have set others, or a failed load may
+    Matmuls of float32 have full precision. A notebook may have set others, or a failed load may
     have left them: tokens and pictures would differ. The caller's come back afterwards. A device is
     set only where it is another, since such a mode costs time at every operation.
     """

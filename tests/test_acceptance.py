@@ -9,26 +9,15 @@ import random
 import pytest
 import torch
 from runs import walked
-from tables import (
-    decide,
-    decide_greedy,
-    draw_without_replacement,
-    near_of,
-    neighbour_table,
-    random_probs,
-)
+from tables import decide, draw_without_replacement, near_of, neighbour_table, random_probs
 from torch import Tensor
 
 from lantern_demo.decoding import reference
+from lantern_demo.decoding.accept import Children, decide_greedy
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Draft, Tree, static_tree, whole_tree
 from lantern_demo.models.tokenizer import neighbour_table as measured_neighbours
-
-
-def normalised(residual: Tensor) -> Tensor:
-    return residual / residual.sum(-1, keepdim=True)
-
 
 VOCAB = 10
 RULES = [Lantern(3, 0.2), Lantern(9, 0.6), LanternPlusPlus(3, 2.0), LanternPlusPlus(9, 5.0)]
@@ -94,6 +83,7 @@ def test_decide_equals_its_reference(
     verdict = decide(rule, p, tokens, q if sampled else None, neighbours, uniforms)
     left = verdict.residual[verdict.rank < 0]
     assert bool((left >= 0).all()) and bool((left.sum(-1) > 0).all())
+    residuals = verdict.residual / verdict.residual.sum(-1, keepdim=True)
     # Where p and q are equal but for rounding, which tokens rounding leaves differs, and none is
     # wrong.
     apart = (p - q).clamp(min=0).sum(1)
@@ -105,8 +95,7 @@ def test_decide_equals_its_reference(
         rank, wanted, alone = plainly(near_of(rule, neighbours), *given, u)
         assert int(verdict.rank[i]) == rank
         if rank < 0:
-            residual = normalised(verdict.residual)[i]
-            torch.testing.assert_close(residual, torch.tensor(wanted), atol=2e-5, rtol=1e-3)
+            torch.testing.assert_close(residuals[i], torch.tensor(wanted), atol=2e-5, rtol=1e-3)
         else:
             assert (u[rank] >= alone) == bool(rule.relaxes and verdict.relaxed[i, rank])
 
@@ -116,7 +105,8 @@ def test_greedy_a_draft_is_the_likeliest_or_would_be_with_its_neighbours(rule: R
     """And is marked in the second case alone."""
     p, neighbours = random_probs(100, VOCAB, 4), neighbour_table(VOCAB)
     tokens, _ = tried(p, random_probs(100, VOCAB, 5), 6)
-    near, verdict = near_of(rule, neighbours), decide_greedy(rule, p, tokens, neighbours).verdict
+    near = near_of(rule, neighbours)
+    verdict = decide_greedy(rule, p, Children(tokens, None, neighbours))
     lists = (part.tolist() for part in (p, tokens, verdict.accepted, verdict.relaxed))
     for row, drafts, accepted, marked in zip(*lists, strict=True):
         best = row.index(max(row))
@@ -141,37 +131,22 @@ def test_a_draft_is_marked_where_the_exact_rule_refuses_it(sampled: bool) -> Non
         assert relaxed.relaxed.tolist() == [[number >= at]]
 
 
-def test_relaxed_rule_without_a_table() -> None:
-    with pytest.raises(ValueError, match="neighbours is None"):
-        decide(
-            Lantern(2, 0.1), torch.eye(3), torch.zeros(3, 1).long(), None, None, torch.ones(3, 1)
-        )
-
-
 def test_a_codebook_with_equal_vectors() -> None:
     """Each token's neighbours are the nearest others, never itself, however many are equal to it;
     against sorting by distance.
     """
     generator = torch.Generator().manual_seed(0)
-    book = torch.nn.functional.normalize(torch.randn(20, 8, generator=generator), dim=-1)
-    book[5] = book[11] = book[2]
-    book[17] = book[16]
-    for k in (0, 1, 3, 19):
-        table = measured_neighbours(book, k)
-        assert table.shape == (20, k)
-        for token, row in enumerate(table.tolist()):
-            assert token not in row and len(set(row)) == k
-            distance = (book.double() - book[token].double()).norm(dim=-1)
-            nearest = sorted(float(d) for i, d in enumerate(distance) if i != token)[:k]
-            torch.testing.assert_close(
-                distance[row].float(), torch.tensor(nearest), atol=1e-3, rtol=0
-            )
-    assert set(measured_neighbours(book, 2)[2].tolist()) == {5, 11}
-    same = measured_neighbours(torch.ones(6, 4), 5)
-    assert all(
-        sorted(row) == [i for i in range(6) if i != token]
-        for token, row in enumerate(same.tolist())
-    )
+    some_equal = torch.nn.functional.normalize(torch.randn(20, 8, generator=generator), dim=-1)
+    some_equal[5] = some_equal[11] = some_equal[2]
+    for book in (some_equal, torch.ones(20, 8)):
+        distances = torch.cdist(book.double(), book.double()).float()
+        for k in (0, 1, 3, 19):
+            table = measured_neighbours(book, k)
+            assert table.shape == (20, k)
+            for token, (row, far) in enumerate(zip(table.tolist(), distances, strict=True)):
+                assert token not in row and len(set(row)) == k
+                nearest = far[torch.arange(20) != token].sort().values[:k]
+                torch.testing.assert_close(far[row], nearest, atol=1e-3, rtol=0)
 
 
 # -- the walk

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -15,14 +17,16 @@ from tiny import command
 from examples import gpu
 from examples.paper_evaluation import run as paper
 from examples.quality import run as quality
-from examples.quality import things
 from lantern_demo.bench import __main__ as bench
-from lantern_demo.bench import speed
+from lantern_demo.bench import nodes, report, speed
 from lantern_demo.bench.summary import FEWEST, by_kind, interval, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.kernels import switch
+from lantern_demo.settings.settings import Settings, planned
+from lantern_demo.settings.trees import DEFAULTS, STATIC_BY_NAME, drafts_by_device, read_paths
 
 TOKENS = 16
+BUNDLED = Path(speed.__file__).parents[1] / "bundled" / "lantern-scenes"
 
 
 def made_run(method: str, seconds: float, steps: int) -> dict[str, Any]:
@@ -41,9 +45,9 @@ def test_gains_are_ratios_within_a_round() -> None:
         {"vanilla": made_run("vanilla", v, 15), "lantern++": made_run("lantern++", o, 5)}
         for v, o in seconds
     ]
+    kinds = "animals", "objects", "animals"
     rounds: list[speed.Round] = [
-        {"kind": kind, "runs": run}
-        for kind, run in zip(("animals", "objects", "animals"), runs, strict=True)
+        {"kind": kind, "runs": run} for kind, run in zip(kinds, runs, strict=True)
     ]
     rows = {name: name for name in runs[0]}
     row = summarise(rounds, rows)["lantern++"]
@@ -55,9 +59,9 @@ def test_gains_are_ratios_within_a_round() -> None:
     means = row["seconds"]["median"], row["steps"], row["mean_accepted_length"], row["changed"]
     assert means == (2.0, 5, 3.0, 0.25)
     assert row["depths"] == [(12, 9, 6)] and row["sizes"] == [3, 12], "counts add up"
-    kinds = by_kind(rounds, rows)
-    assert {kind: found["rounds"] for kind, found in kinds.items()} == {"animals": 2, "objects": 1}
-    assert kinds["objects"]["methods"]["lantern++"] == {"gain": 2.0, "mean_accepted_length": 3.0}
+    found = by_kind(rounds, rows)
+    assert {kind: of["rounds"] for kind, of in found.items()} == {"animals": 2, "objects": 1}
+    assert found["objects"]["methods"]["lantern++"] == {"gain": 2.0, "mean_accepted_length": 3.0}
     alone = summarise(rounds, {"lantern++": "lantern++"})["lantern++"]
     assert "gain" not in alone and "c" not in alone
 
@@ -90,57 +94,155 @@ def test_a_round_runs_all_in_turn_after_a_warm_up() -> None:
     assert [seed for _, seed in calls] == [0, 0, 0, 0, 1, 1, 2, 2]
 
 
-def test_prompts_take_turns_by_kind() -> None:
-    kinds = [speed.KIND_OF[prompt] for prompt in speed.prompts_for(5)]
-    assert kinds == [*speed.PROMPTS, "lanterns"]
-    assert speed.prompts_for(13)[-1] == speed.prompts_for(1)[0]
-    assert sorted(speed.prompts_for(12)) == sorted(speed.KIND_OF)
-
-
 def test_the_report_of_speed(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "speed.json"
     chosen = "--device cpu --methods vanilla lantern++ --prompts 2 --depths --set temperature=0.9"
     command(bench, "speed", "--model", folder, "--out", out, *chosen.split())
-    report = json.loads(out.read_text(encoding="utf-8"))
-    assert {"created", "version", "machine", "threads"} <= set(report)
-    assert report["settings"]["temperature"] == 0.9
-    for row in report["methods"].values():
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert {"created", "version", "commit", "machine", "threads"} <= set(found)
+    assert found["machine"]["processor"] in found["machine"]["device"]
+    assert found["settings"]["temperature"] == 0.9
+    for row in found["methods"].values():
         assert row["seconds"]["median"] > 0 and row["steps"] <= TOKENS - 1
-    vanilla = report["methods"]["vanilla"]
+    vanilla = found["methods"]["vanilla"]
     assert vanilla["gain"]["median"] == 1 and vanilla["changed"] == 0
-    run = report["rounds"][0]["runs"]["lantern++"]
+    run = found["rounds"][0]["runs"]["lantern++"]
     assert len(run["token_ids"]) == TOKENS and run["wall_seconds"] > run["decode_seconds"]
     text = out.with_suffix(".md").read_text(encoding="utf-8")
-    assert text == markdown(report, depths=True) and text in capsys.readouterr().out
-    assert "| LANTERN++ | 4 |" in text
-    row = report["methods"]["lantern++"]
-    steps = sum(run["runs"]["lantern++"]["steps"] for run in report["rounds"])
+    assert text == markdown(found, depths=True) and text in capsys.readouterr().out
+    row = found["methods"]["lantern++"]
+    steps = sum(run["runs"]["lantern++"]["steps"] for run in found["rounds"])
     drawn = sum(size * count for size, count in enumerate(row["sizes"], 1))
     assert (sum(row["sizes"]), drawn) == (steps, 2 * (TOKENS - 1))
     (tried, places, kept), *_ = row["depths"]
-    assert f"| LANTERN++ | {kept / tried:.0%}" in text and places <= steps
-    of_kind = report["kinds"]["animals"]["methods"]["lantern++"]
+    of_kind = found["kinds"]["animals"]["methods"]["lantern++"]
     cell = f"{of_kind['gain']:.2f}x ({of_kind['mean_accepted_length']:.2f})"
-    assert f"| animals | 1 | 1.00x (1.00) | {cell} |" in text
-    assert f"It breaks even at {row['c']:.2f} tokens a step." in text
+    for told in (
+        "| LANTERN++ | 4 |",
+        f"| LANTERN++ | {kept / tried:.0%}",
+        f"| animals | 1 | 1.00x (1.00) | {cell} |",
+        f"It breaks even at {row['c']:.2f} tokens a step.",
+    ):
+        assert told in text
+    assert places <= steps
+
+
+def test_a_report_names_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a mark where a file differs from it. Without a clone it has none."""
+
+    def git(*words: str) -> str:
+        identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+        done = subprocess.run(
+            ["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    monkeypatch.setattr(report, "__file__", str(tmp_path / "lantern_demo" / "bench" / "report.py"))
+    assert report.commit() is None
+    try:
+        git("init")
+    except OSError:
+        pytest.skip("there is no git here")
+    file = tmp_path / "file"
+    file.write_text("before", encoding="utf-8")
+    git("add", "file")
+    git("commit", "--message", "One.")
+    git("tag", "v1")
+    assert report.commit() == git("rev-parse", "--short=8", "HEAD")
+    file.write_text("after", encoding="utf-8")
+    assert report.commit() == git("rev-parse", "--short=8", "HEAD") + "+"
+
+
+# -- speed against nodes
+
+
+def test_each_tree_has_its_number_of_nodes() -> None:
+    """Chains and small trees have the same numbers, so that they compare. The named trees and the
+    bundled model's default ones are among them.
+    """
+    points = nodes.points_of(["eagle1", "eagle2"])
+    shapes: dict[tuple[str, float], list[int]] = {}
+    for point in points:
+        drafts = planned(METHODS[point.method], Settings(**point.settings)).drafts
+        assert drafts.nodes == point.nodes, point.name
+        assert (point.shape == "chain") == (drafts.deepest == drafts.nodes - 1) or point.nodes < 4
+        shapes.setdefault((point.shape, point.settings["temperature"]), []).append(point.nodes)
+    assert len({point.name for point in points}) == len(points)
+    for temperature in (1.0, 0.7):
+        assert shapes["", temperature] == [1]
+        assert shapes["dynamic", temperature] == [2, 3, 4, 5, 6, 8, 16, 32]
+        assert shapes["chain", temperature] == [2, 3, 4, 5, 6, 8]
+        assert shapes["tree", temperature] == [3, 4, 5, 6, 8, 16, 32]
+    assert read_paths(nodes.TREES[8]) == STATIC_BY_NAME["small"]
+    assert read_paths(nodes.TREES[16]) == DEFAULTS["cuda"].static
+
+
+def test_the_bundled_models_trees_are_points_of_the_curve() -> None:
+    """Else no ring would mark them."""
+    config = json.loads((BUNDLED / "config.json").read_text(encoding="utf-8"))
+    own = drafts_by_device(config["trees"])["cpu"]
+    for method, shape in (("eagle1", "chain"), ("eagle2", "dynamic")):
+        usual = planned(METHODS[method], Settings(), own).drafts
+        settings = Settings(**nodes.shapes_of(METHODS[method])[shape][usual.nodes])
+        assert planned(METHODS[method], settings, own).drafts == usual
+
+
+def test_the_report_of_nodes(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "nodes.json"
+    chosen = "--device cpu --methods eagle1 lantern --prompts 1 --nodes 2 4"
+    command(bench, "nodes", "--model", folder, "--out", out, *chosen.split())
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert "commit" in found and len(found["rounds"]) == 1
+    rows = {
+        (row["temperature"], row["method"], row["shape"], row["nodes"]): row
+        for row in found["rows"]
+    }
+    trees = [("eagle1", "chain", 2), ("eagle1", "chain", 4), ("eagle1", "tree", 4)]
+    trees += [("lantern", "dynamic", 2), ("lantern", "dynamic", 4)]
+    wanted = [("vanilla", "", 1), *trees]
+    assert list(rows) == [(temperature, *one) for temperature in (1.0, 0.7) for one in wanted]
+    text = out.with_suffix(".md").read_text(encoding="utf-8")
+    assert text == nodes.markdown(found) and text in capsys.readouterr().out
+    for temperature in (1.0, 0.7):
+        vanilla, chain, tree = (
+            rows[(temperature, *one)] for one in (wanted[0], trees[1], trees[2])
+        )
+        assert vanilla["speedup"] == vanilla["c"] == 1 and chain["default"]  # chain of 3
+        cell = f"{chain['speedup']:.2f}x** ({chain['mean_accepted_length']:.2f} / {chain['c']:.2f})"
+        assert f"| 4 | **{cell} | {tree['speedup']:.2f}x (" in text
+        line = f"| nodes, temperature {temperature:g} | EAGLE-1, chain | EAGLE-1, tree | LANTERN, "
+        assert line in text
+    assert found["rounds"][0]["runs"]["vanilla, 1 at 1.0"]["steps"] == TOKENS - 1
+    if find_spec("matplotlib"):
+        from examples import plot_nodes
+
+        figure = tmp_path / "nodes.svg"
+        plot_nodes.draw_nodes(found["rows"], "a title", figure)
+        drawn = figure.read_text(encoding="utf-8")
+        for words in ("a title", "EAGLE-1, chain", "LANTERN, dynamic", "temperature 0.7"):
+            assert words in drawn
+        plot_nodes.draw_nodes(found["rows"], "a title", figure)
+        assert figure.read_text(encoding="utf-8") == drawn
 
 
 MODEL = "--model tiny --device cpu --out"
 SPEED = f"{MODEL} out.json --methods vanilla lantern++"
 QUALITY = f"--sprites sprites.npz {MODEL} out"
 PAPER = f"coco5k --captions captions.txt {MODEL} out"
-THINGS = f"{QUALITY}.json --methods vanilla"
 REFUSED = [
     (bench, f"{SPEED} --prompts 0", "--prompts: must be at least 1, got 0"),
     (bench, f"{SPEED} --out bench.txt", "must end in .json"),
     (bench, f"{SPEED} --set lanterns=3", "unknown setting 'lanterns'"),
     (bench, "audit --runs 0", "--runs"),
+    (bench, f"nodes {MODEL} out.json --methods sjd", "invalid choice: 'sjd'"),
+    (bench, f"nodes {MODEL} out.json --nodes 7", "invalid choice: 7"),
     (gpu, "--out out", "device 'cuda' is not available here"),
     (quality, f"{QUALITY} --pictures 9", "--pictures must be a multiple of 2"),
     (quality, f"{QUALITY} --sprites no", "no does not exist: run examples/make_bun"),
-    (things, f"{THINGS} --sheet a.webp", "--sheet needs --methods vanilla lantern++"),
     (paper, f"{PAPER} --pictures 3 --seeds 4", "--pictures 3 is too few: a caption has 4"),
 ]
 

@@ -1,4 +1,6 @@
-"""The model that ships with the code: it loads, and shows what the demo is about."""
+"""The model that ships with the code, and its picture decoder: how they are kept and what they
+draw.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from published import same_weights, write_json
 from safetensors.torch import load_file, save_file
-from tiny import strong, write_tiny_model
+from tiny import strong, vq_config, write_tiny_model
+from transformers import JanusVQVAEConfig
 
 from examples.make_bundled_model import emoji
 from examples.make_bundled_model.folder import save
@@ -24,6 +27,7 @@ from lantern_demo.models import bundled
 from lantern_demo.models import tokenizer as tokenizers
 from lantern_demo.models.bundled import PALETTE
 from lantern_demo.models.llamagen import Drafter
+from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result
 
@@ -119,10 +123,7 @@ def test_a_target_in_eight_bits_is_within_half_a_step(tmp_path: Path, pipe: Pipe
 
 @pytest.mark.parametrize(
     ("preset", "says"),
-    [
-        ({"cfg_scale": 99}, r"config.json: cfg_scale must be .*, got 99"),
-        ([1], "must be an object, got"),
-    ],
+    [({"cfg_scale": 99}, r"json: cfg_scale must be .*, got 99"), ([1], "must be an object, got")],
 )
 def test_a_preset_that_is_not_allowed_is_refused(
     preset: Any, says: str, tiny_model: Path, tmp_path: Path
@@ -134,5 +135,61 @@ def test_a_preset_that_is_not_allowed_is_refused(
         load(folder, "cpu")
 
 
-def test_the_bundled_models_folder_has_the_preset_that_it_is_served_with(pipe: Pipeline) -> None:
-    assert load(pipe.info.folder, "cpu").defaults == pipe.defaults
+# -- the picture decoder
+
+
+@pytest.fixture
+def tokenizer() -> ImageTokenizer:
+    """One for 32 pixels, 4 x 4 tokens, whose decoder has noise in every layer."""
+    torch.manual_seed(3)
+    made = ImageTokenizer(vq_config(32, (1, 1, 1, 2), 1, 16, 8, 32, num_patches=4))
+    return made.requires_grad_(False).eval()
+
+
+def decoder_of(tokenizer: ImageTokenizer, channels: int) -> PictureDecoder:
+    shape = tokenizer.vq.config.to_diff_dict()
+    return PictureDecoder(JanusVQVAEConfig(**{**shape, "out_channels": channels})).eval()
+
+
+@torch.inference_mode()
+def test_with_the_tokenizers_weights_it_draws_every_pixel_four_times(
+    tokenizer: ImageTokenizer,
+) -> None:
+    decoder = decoder_of(tokenizer, 12)
+    assert decoder.size == 2 * tokenizer.size == 64
+    weights = {
+        name: weight
+        for name, weight in tokenizer.vq.state_dict().items()
+        if name.startswith(("decoder.", "post_quant_conv."))
+    }
+    for end in ("weight", "bias"):  # a pixel shuffle reads the channels colour by colour
+        last = f"decoder.conv_out.{end}"
+        weights[last] = weights[last].repeat_interleave(4, 0)
+    decoder.load_state_dict(weights)
+    tokens = torch.randint(32, (3, 16), generator=torch.Generator().manual_seed(1))
+    doubled = F.interpolate(tokenizer.decode(tokens), scale_factor=2)
+    torch.testing.assert_close(decoder(tokenizer.vectors(tokens)), doubled, atol=1e-5, rtol=0)
+    assert decoder_of(tokenizer, 27).size == 96
+    with pytest.raises(ValueError, match=r"3 times a square \(3, 12, 27\), got 6"):
+        decoder_of(tokenizer, 6)
+
+
+@torch.inference_mode()
+def test_it_draws_for_its_model_folder(tmp_path: Path) -> None:
+    folder = write_tiny_model(tmp_path / "larger", grid=4, scale=2)
+    plain = bundled.load(write_tiny_model(tmp_path / "plain", grid=4), CPU)
+    found = bundled.load(folder, CPU)
+    assert (found.image_size, found.tokenizer.size, plain.image_size) == (64, 32, 32)
+    tokens = torch.arange(16)[None]
+    assert torch.equal(plain.draw(tokens), plain.tokenizer.decode(tokens))
+    assert found.picture is not None
+    assert torch.equal(found.draw(tokens), found.picture(found.tokenizer.vectors(tokens)))
+
+    (folder / "picture" / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"picture must hold weights as .safetensors, and has"):
+        bundled.load(folder, CPU)
+    told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    told["picture"]["num_patches"] = 8
+    write_json(folder / "config.json", told)
+    with pytest.raises(ValueError, match="a picture decoder that does not go with its image"):
+        bundled.load(folder, CPU)

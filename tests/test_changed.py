@@ -9,15 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from runs import Kernels
 from test_loop import DRAFTER, PREFIX, SETTINGS, TARGET
 
-from examples.quality import tvd
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.evidence import own_logits, with_evidence
 from lantern_demo.decoding.loop import Step, decode
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.ops import KernelError
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
 
@@ -69,25 +66,3 @@ def test_statistics_and_records_have_it(pipe: Pipeline) -> None:
         count = entry["events"]["kinds"].count("r")
         assert entry["changed"] == done.changed == count / len(done.tokens)
         assert (count == 0) == METHODS[method].lossless
-
-
-def test_a_greedy_run_has_no_distance() -> None:
-    with pytest.raises(ValueError, match="temperature is 0"):
-        tvd.picture_tvd(TARGET, DRAFTER, PREFIX, config_of("lantern", sampling=Sampling(0)))
-
-
-def test_modules_measure_a_distance_after_an_error_of_a_kernel(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ops = Kernels()
-    config, real, broken = config_of("lantern", ops=ops), tvd.own_logits, [True]
-    wanted = tvd.picture_tvd(TARGET, DRAFTER, PREFIX, config)
-
-    def logits(*given: Any) -> Any:
-        if broken:
-            raise KernelError(f"no kernel {broken.pop()}")
-        return real(*given)
-
-    monkeypatch.setattr(tvd, "own_logits", logits)
-    assert tvd.picture_tvd(TARGET, DRAFTER, PREFIX, config) == wanted > 0
-    assert not broken and ops.reason == "without kernels: no kernel True"

@@ -88,20 +88,13 @@ def test_a_broken_connection_is_resumed(source: Source, server: Server) -> None:
 def test_a_file_in_flight_begins_again_and_finished_ones_are_kept(
     server: Server, tmp_path: Path
 ) -> None:
-    server.breaks = 100
-    assert "finished files are kept" in failure(ONE) and not parts(tmp_path)
-    server.breaks = 0
-    server.asked.clear()
-    hub.download(ONE)
-    assert [part for _, part in server.fetched()] == [None]
     server.breaks, server.only = 100, "model-00002"
-    assert "finished files are kept" in failure(MANY)
+    assert "finished files are kept" in failure(MANY) and not parts(tmp_path)
     server.breaks = 0
     server.asked.clear()
     hub.download(MANY)
-    assert [name.rpartition("/")[2] for name, _ in server.fetched()] == [
-        "model-00002-of-00002.safetensors"
-    ]
+    ((name, part),) = server.fetched()
+    assert name.endswith("model-00002-of-00002.safetensors") and part is None
 
 
 # -- what a failure is said to be
@@ -124,16 +117,12 @@ REMEDIES: list[tuple[Exception, str]] = [
     (hub_error(404, RepositoryNotFoundError), "if it is private, set HF_TOKEN"),
     (hub_error(404, RevisionNotFoundError), "give a folder"),
     (hub_error(401), "renew the token in HF_TOKEN"),
-    (hub_error(403), "renew the token in HF_TOKEN"),
     (hub_error(429), "wait some minutes"),
-    (hub_error(500), "try again later"),
     (caused(LocalEntryNotFoundError("no"), hub_error(503)), "try again later"),
     (OfflineModeIsEnabled("no"), "unset HF_HUB_OFFLINE"),
     (LocalEntryNotFoundError("no"), "unset HF_HUB_OFFLINE"),
-    (httpx.ConnectError("no"), "check the network, the proxy and HF_ENDPOINT"),
     (ValueError("a login page"), "check the network, the proxy and HF_ENDPOINT"),
     (PermissionError(errno.EACCES, "no", "/hub"), "/hub cannot be written: set HF_HOME"),
-    (OSError(errno.ENOSPC, "no"), "is full: set HF_HOME"),
     (caused(RuntimeError("no"), OSError(errno.EDQUOT, "no")), "is full: set HF_HOME"),
 ]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -55,10 +54,9 @@ def test_this_machine_is_reached_without_a_proxy_and_others_through_it(
     os.environ.update({name: server.url, "no_proxy": exempt})
     environment.prepare(None)
     assert reached(server, f"{server.url}/own")
-    httpx.get(f"{server.url.replace('127.0.0.1', 'localhost')}/own")
-    assert server.asked[-1][0] == "GET /own"
     assert reached(server, ELSEWHERE), "the proxy is asked"
-    assert {"127.0.0.1", *exempt.split()} <= set(os.environ["NO_PROXY"].split(","))
+    told = {"127.0.0.1", "localhost", *exempt.split()}
+    assert told <= set(os.environ["NO_PROXY"].split(","))
 
 
 def test_a_proxy_of_the_system_stays(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +71,6 @@ REFUSED = [
     ("http_proxy", "http://h:port", "an address"),
     ("NO_PROXY", "a:b:c", "hosts"),
     ("SSL_CERT_FILE", "/nowhere.pem", "a file of certificates"),
-    ("HF_HUB_ETAG_TIMEOUT", "soon", "a whole number"),
     ("GRADIO_SERVER_PORT", "web", "a whole number"),
     ("GRADIO_ROOT_PATH", "demo", "a path"),
     ("GRADIO_SERVER_NAME", "192.0.2.1", "an IPv4 address"),
@@ -92,22 +89,12 @@ def test_a_variable_that_is_in_the_way_is_named(name: str, value: str, allowed: 
 
 def test_a_port_that_is_taken_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        taken = other.getsockname()[1]
-        with pytest.raises(ValueError, match=f"^port {taken} .* with --port"):
-            environment.prepare(taken)
+        taken, port = other.getsockname()[1], free_port()
         os.environ["GRADIO_SERVER_PORT"] = str(taken)
-        with pytest.raises(ValueError, match=f"^port {taken} .* with GRADIO_SERVER_PORT"):
-            environment.prepare(None)
-        port = free_port()
+        for asked, named in ((taken, "--port"), (None, "GRADIO_SERVER_PORT")):
+            with pytest.raises(ValueError, match=f"^port {taken} .* with {named}"):
+                environment.prepare(asked)
         assert environment.prepare(port) == port, "the option counts"
-    with pytest.raises(ValueError, match="--port must be a whole number"):
-        environment.prepare(70000)
-
-
-def test_no_folder_for_temporary_files_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
-    with pytest.raises(ValueError, match="TMPDIR must be a folder"):
-        environment.prepare(None)
 
 
 def test_other_variables_of_gradio_are_not_read(tmp_path: Path) -> None:

@@ -1,23 +1,22 @@
 """What is kept and said of every draft that was tried: the rule's own numbers, or what the model
-drew in its place.
+drew in its place; and how often drafts were kept.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from runs import decode, small
-from tables import TableDrafter, TableTarget
 
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.results import Judged
-from lantern_demo.decoding.rules import Rule
+from lantern_demo.decoding.rules import Lantern, Rule
+from lantern_demo.runs.acceptance import Acceptance, Depth, acceptance_of, total
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import trial_of
 from lantern_demo.settings.settings import Settings, planned
@@ -46,18 +45,9 @@ def held_against_draws(method: Method, noise: str, asked: str) -> bool:
     return Config(4, sampling, plan.rule, plan.drafts, torch.zeros(1), noise=noise).shared
 
 
-TRIED = [
-    (method, asked)
-    for method in DRAFTING
-    for asked in ASKED
-    if not held_against_draws(method, "independent", asked)
-]
-HELD = [
-    (method, asked)
-    for method in DRAFTING
-    for asked in ASKED
-    if held_against_draws(method, "shared", asked)
-]
+PAIRS = [(method, asked) for method in DRAFTING for asked in ASKED]
+TRIED = [pair for pair in PAIRS if not held_against_draws(pair[0], "independent", pair[1])]
+HELD = [pair for pair in PAIRS if held_against_draws(pair[0], "shared", pair[1])]
 
 
 def named(value: Any) -> str:
@@ -74,15 +64,12 @@ def drawn(
 
 
 def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
-    """Whether a verdict follows from what was counted.
-
-    Greedy, one as likely as the favourite may be refused.
+    """Whether a verdict follows from what was counted. Greedy, one as likely as the favourite may
+    be refused.
     """
-    return (
-        (counted >= limit if accepted else counted <= limit)
-        if greedy
-        else accepted == (counted > limit)
-    )
+    if not greedy:
+        return accepted == (counted > limit)
+    return counted >= limit if accepted else counted <= limit
 
 
 @pytest.mark.parametrize(("method", "asked"), TRIED, ids=named)
@@ -131,20 +118,6 @@ def test_with_shared_noise_a_verdict_is_what_was_compared(
         assert {node for (node,) in rows} == compared, "each child up to the accepted one"
         before = after
     assert found and not any(events["trials"])
-
-
-def test_a_run_works_out_no_evidence_until_it_is_asked() -> None:
-    target = TableTarget(6, sharpness=0.0)
-    for noise, way in {"independent": small("lantern++"), "shared": small("eagle1")}.items():
-        table = torch.tensor([[y for y in range(6) if y != x] for x in range(6)])
-        knobs = {"num_tokens": 12, "neighbours": table, "noise": noise, **way}
-        *steps, _ = decode(target, TableDrafter(target), torch.tensor([0]), **knobs)
-        drafted = [step for step in steps if step.tree_tokens[1:]]
-        assert drafted and not any(step.judged for step in steps)
-        for step in drafted:
-            asked = with_evidence(step)
-            assert bool(asked.judged) == (noise == "independent") and asked.kept is None
-            assert with_evidence(asked) is asked and asked == replace(step, judged=asked.judged)
 
 
 def test_the_recorded_examples_agree_with_themselves() -> None:
@@ -200,9 +173,77 @@ def test_every_rule_has_a_sentence_and_a_new_one_a_general_one() -> None:
         return evidence.decision, evidence.told()["decides"]
 
     for method in METHODS.values():
+        usual = "chance" if method.lossless else "relaxed"
         decision = said(method, noise="independent")[0]
-        assert decision == ("lent" if method.id.startswith("lantern") else "chance")
+        assert decision == ("lent" if isinstance(method.rule, Lantern) else usual)
     assert "at most 0.2" in said(METHODS["lantern"])[1]
     assert "at most 3 times" in said(METHODS["lantern++"], lanternpp_lambda=4.0)[1]
     assert said(METHODS["lantern"], temperature=0.0)[0] == "lent, greedy"
     assert said(replace(METHODS["eagle1"], rule=New()))[0] == "relaxed"
+
+
+# -- how often drafts were kept
+
+
+NOTHING: dict[str, Any] = {"tokens": [], "parents": [], "path": []}
+CHAIN = [0, 0, 1, 2]  # parents
+TREE = [0, 0, 0, 0, 1, 1, 4]  # three children, two below the first, one below the first of these
+
+
+def events_of(
+    parents: list[int], *steps: tuple[int, list[int]], trials: tuple[list[list[float]], ...] = ()
+) -> Any:
+    """Events of steps, each with the tokens that it added and its path."""
+    committed, trees = [1], [NOTHING]
+    for added, path in steps:
+        committed.append(committed[-1] + added)
+        trees.append({"tokens": [7] * len(parents), "parents": parents, "path": path})
+    rows = [[], *(trials or [[] for _ in steps])]
+    return {"committed": committed, "trees": trees, "trials": rows}
+
+
+def test_a_chain_is_kept_over_tried() -> None:
+    """Of five steps three keep the first draft, two of these the second, none the third."""
+    found = acceptance_of(
+        events_of(CHAIN, (1, [0]), (2, [0, 1]), (3, [0, 1, 2]), (3, [0, 1, 2]), (1, [0]))
+    )
+    assert found.depths == [Depth(5, 5, 3), Depth(3, 3, 2), Depth(2, 2, 0)]
+    assert found.sizes == [2, 1, 2]
+    assert [depth.chance for depth in found.depths] == [0.6, pytest.approx(2 / 3), 0.0]
+
+
+def test_siblings_are_tried_until_one_is_kept() -> None:
+    """Of the root's three children the second is kept, all are refused, the first is kept."""
+    found = acceptance_of(events_of(TREE, (2, [0, 2]), (1, [0]), (3, [0, 1, 5])))
+    assert found.depths == [Depth(2 + 3 + 1, 3, 2), Depth(2, 1, 1)]
+    assert (found.depths[0].chance, found.depths[0].of_places) == (2 / 6, 2 / 3)
+
+
+def test_what_the_drafter_could_not_draw_was_not_tried() -> None:
+    """The rule's numbers name two of the three children."""
+    trials = ([[1, 0.1, 0.1, 0.2], [2, 0.1, 0.1, 0.2]],)
+    assert acceptance_of(events_of(TREE, (1, [0]), trials=trials)).depths == [Depth(2, 1, 0)]
+
+
+def test_what_lies_past_the_pictures_end_does_not_count() -> None:
+    """The last step had room for one token, though it kept three drafts."""
+    found = acceptance_of(events_of(CHAIN, (4, [0, 1, 2, 3]), (1, [0, 1, 2, 3])))
+    assert found.depths == [Depth(2, 2, 2), Depth(1, 1, 1), Depth(1, 1, 1)]
+    assert found.sizes == [1, 0, 0, 1]
+
+
+def test_runs_add_up() -> None:
+    one = Acceptance([Depth(5, 5, 3)], [2, 1])
+    two = Acceptance([Depth(1, 1, 1), Depth(4, 2, 1)], [0, 0, 1])
+    assert total([one, two]) == ([(6, 6, 4), (4, 2, 1)], [2, 1, 1])
+    assert total([one, Acceptance([], [])]) == one and total([]) == ([], [])
+
+
+def test_the_recorded_examples_add_up() -> None:
+    """Tokens are those of the steps; a place keeps what its tokens had before the last."""
+    for entry in (entry for run in recorded_runs() for entry in run.record["methods"].values()):
+        found, kinds = acceptance_of(entry["events"]), entry["events"]["kinds"]
+        assert sum(found.sizes) == entry["steps"]
+        assert sum(n * steps for n, steps in enumerate(found.sizes, 1)) == entry["tokens"] - 1
+        assert sum(depth.kept for depth in found.depths) == len(kinds) - kinds.count("t")
+        assert all(of.places <= before.kept for before, of in pairwise(found.depths))

@@ -7,11 +7,11 @@ from __future__ import annotations
 import errno
 import gc
 import json
-import multiprocessing
 import shutil
 import threading
 from collections import namedtuple
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,9 @@ def pipe(folder: Path) -> Pipeline:
     return load(folder, device="cpu")
 
 
-def outcomes(pipe: Pipeline, methods: list[str], **knobs: Any) -> dict[str, Result | MethodFailed]:
-    found: dict[str, Result | MethodFailed] = {}
-    for method, event in pipe.compare(PROMPT, methods, **{**KNOBS, **knobs}):
-        if not isinstance(event, Step):
-            found[method] = event
-    return found
+def outcomes(pipe: Pipeline, methods: list[str]) -> dict[str, Result | MethodFailed]:
+    events = pipe.compare(PROMPT, methods, **KNOBS)
+    return {method: event for method, event in events if not isinstance(event, Step)}
 
 
 def test_a_run_whose_kernel_fails_is_recorded_from_its_new_beginning(pipe: Pipeline) -> None:
@@ -95,10 +92,10 @@ def failing(
     real = getattr(part, name)
 
     def wrapped(*arguments: Any, **options: Any) -> Any:
-        if when(*arguments, **options):
-            # a new one: an error keeps what the frames it went through held
-            raise type(error)(*error.args)
-        return real(*arguments, **options)
+        if not when(*arguments, **options):
+            return real(*arguments, **options)
+        # a new one: an error keeps what the frames it went through held
+        raise type(error)(*error.args)
 
     monkeypatch.setattr(part, name, wrapped)
 
@@ -113,31 +110,25 @@ def of_a_tree(nodes: Any, *_: object) -> bool:
 def test_methods_that_fit_into_memory_go_on_and_nothing_of_the_others_is_kept(
     pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The memory that idle runners hold may be what the next run lacks."""
 
     def caches() -> int:
         return sum(type(thing) is KVCache for thing in gc.get_objects())
 
-    before = caches()
+    freed: list[int] = []
+    monkeypatch.setattr(Runners, "clear", lambda _: freed.append(1))
     # pytest keeps what is logged, errors and all
     monkeypatch.setattr(faults._LOG, "disabled", True)
     failing(monkeypatch, pipe.target, "forward", OUT_OF_MEMORY, of_a_tree)
+    before, alone = caches(), outcomes(pipe, ["vanilla"])
+    assert isinstance(alone["vanilla"], Result) and not freed
     found = outcomes(pipe, list(METHODS))
-    assert isinstance(found["vanilla"], Result)
+    assert isinstance(found["vanilla"], Result) and freed
     for method in ("eagle1", "eagle2", "lantern", "lantern++"):
         failed = found[method]
         assert isinstance(failed, MethodFailed) and "out of memory" in failed.message
+    del alone, found
     assert caches() == before
-
-
-def test_a_fault_lets_idle_runners_go(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory that they hold may be what the next run lacks."""
-    freed: list[int] = []
-    monkeypatch.setattr(Runners, "clear", lambda _: freed.append(1))
-    failing(monkeypatch, pipe.target, "forward", OUT_OF_MEMORY, of_a_tree)
-    outcomes(pipe, ["vanilla"])
-    assert not freed
-    outcomes(pipe, ["eagle1"])
-    assert freed
 
 
 def test_a_gpu_fault_leaves_what_was_drawn_before_it(
@@ -199,10 +190,8 @@ def test_every_damaged_file_of_a_model_folder_is_named(folder: Path, tmp_path: P
 
 def test_a_drafter_that_does_not_fit_its_target_is_named(folder: Path, tmp_path: Path) -> None:
     other = write_tiny_model(tmp_path / "other", grid=4, vocab=32)
-    mixed = tmp_path / "mixed"
-    shutil.copytree(folder, mixed)
-    shutil.rmtree(mixed / "drafter")
-    shutil.copytree(other / "drafter", mixed / "drafter")
+    mixed = Path(shutil.copytree(folder, tmp_path / "mixed"))
+    shutil.copytree(other / "drafter", mixed / "drafter", dirs_exist_ok=True)
     with pytest.raises(ValueError, match=r"(?s)drafter.*is not this model's: .*size mismatch"):
         load(mixed, device="cpu")  # the weights alone
     config, theirs = (
@@ -239,35 +228,27 @@ def test_a_nearly_full_disk_counts_as_full(tmp_path: Path, monkeypatch: pytest.M
         files.saved(files.write, tmp_path / "nowhere" / "a", b"x")
 
 
-def test_a_model_that_fails_to_load_is_told_in_a_sentence(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for error, says in (
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
         (OUT_OF_MEMORY, "model tiny could not be loaded: The device ran out of memory"),
         (ValueError("its files are damaged"), r"^its files are damaged$"),
-    ):
-        with monkeypatch.context() as patch:
-            failing(patch, service_module, "load", error)
-            service = Service(folder, "cpu")
-            with pytest.raises(ValueError, match=says):
-                service.request(PROMPT, None, {})
-        assert service.state == "failed" and service.loaded is None
+    ],
+)
+def test_a_model_that_fails_to_load_is_told_in_a_sentence(
+    error: Exception, says: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, service_module, "load", error)
+    service = Service(folder, "cpu")
+    with pytest.raises(ValueError, match=says):
+        service.request(PROMPT, None, {})
+    assert service.state == "failed" and service.loaded is None
 
 
-def _choose(path: str, count: int) -> None:
-    for i in range(count):
-        disk_cache.put(Path(path), json.dumps([i] * 2000) + "\n")
-
-
-def test_a_choice_is_never_half_written(tmp_path: Path) -> None:
-    context, path = multiprocessing.get_context("fork"), tmp_path / "choices" / "choice.json"
-    disk_cache.put(path, "[0]")
-    processes = [context.Process(target=_choose, args=(str(path), 200)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    reads = 0
-    while any(process.is_alive() for process in processes):
-        assert len(set(json.loads(path.read_text(encoding="utf-8")))) == 1
-        reads += 1
-    assert reads and [process.exitcode for process in processes] == [0, 0, 0]
-    assert [p.name for p in path.parent.iterdir()] == ["choice.json"]
+def test_a_file_of_the_cache_is_never_half_written(tmp_path: Path) -> None:
+    path = tmp_path / "tables" / "one.json"
+    disk_cache.put(path, "whole")
+    with suppress(KeyboardInterrupt), disk_cache.replacing(path) as unfinished:
+        unfinished.write_text("ha", encoding="utf-8")
+        raise KeyboardInterrupt
+    assert path.read_text(encoding="utf-8") == "whole" and list(path.parent.iterdir()) == [path]

@@ -10,18 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from passes import begin, chain_pass, node_pass, stable_pass
-from published import same_weights, write_json
+from passes import chain_pass
+from published import write_json
 from runs import decode
 from small_models import FEATURE_LAYERS, PADDED, TEXT, condition_of, networks, settings, strong
-from tiny import trained, write_tiny_model
+from tiny import write_tiny_model
 from torch import Tensor
 
 from examples.make_bundled_model.folder import save
-from examples.train_drafter import drafter as trainer
-from examples.train_drafter import run
 from lantern_demo import load
-from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, prepare
 from lantern_demo.models.llamagen import Drafter, LeanDrafter, LeanTarget
 
@@ -75,12 +72,11 @@ def test_a_stable_slot_reads_feature_layers_and_a_node_its_parents_output() -> N
 def test_a_target_that_was_not_told_is_refused() -> None:
     target, drafter = networks(TEXT, feature_layers=FEATURE_LAYERS)
     target.feature_layers = ()
-    knobs = {"num_tokens": 4, "sampling": Sampling(cfg_scale=2.0), **settings("eagle1")}
     with torch.inference_mode():
         condition = condition_of(target, PADDED)
     for fused in ((LeanTarget(target), LeanDrafter(drafter)), (target, drafter)):
         with pytest.raises(ValueError, match=r"128 wide; a drafter with feature layers \[1, 3\]"):
-            list(decode(*fused, condition, **knobs))
+            list(decode(*fused, condition, num_tokens=4, **settings("eagle1")))
 
 
 # -- on disk
@@ -124,48 +120,8 @@ def test_bad_feature_layers_are_refused(feature_layers: Any, folder: Path) -> No
     config = json.loads(path.read_text(encoding="utf-8"))
     config["drafter"]["feature_layers"] = feature_layers
     write_json(path, config)
-    says = re.escape(f"its feature layers are {feature_layers}; they must be numbers of")
-    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}.*{says}"):
+    with pytest.raises(ValueError, match=f"feature layers are {re.escape(str(feature_layers))}"):
         bundled.load(folder, CPU)
 
 
 # -- training
-
-
-def test_training_starts_as_the_drafter_without(
-    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bit for bit, at stable slots and at nodes. Layers that a target lacks are refused."""
-    begun: list[Drafter] = []
-    monkeypatch.setattr(trainer, "SHARD", 2)  # pictures that the target draws at a time
-    monkeypatch.setattr(run, "train", lambda model, *_: begun.append(model))
-    (tmp_path / "log.jsonl").touch()
-    words = "--target", plain, "--start-from", plain, "--ffn", 64, "--device", "cpu"
-    with pytest.raises(SystemExit, match=r"layers are \[2, 3\]; they must be numbers of the targ"):
-        trained(trainer, tmp_path, *words, "--feature-layers", 2, 3)
-    trained(trainer, tmp_path, *words, "--feature-layers", 1, 2)
-    new, old = begun[0].eval(), bundled.load(plain, CPU).drafter
-    assert new.config.feature_layers == (1, 2)
-    hidden, tokens = torch.randn(2, 26, 3 * 64), torch.randint(64, (26,))
-    alone = torch.ones(1, 1, dtype=torch.bool)
-    outputs = []
-    with torch.inference_mode():
-        for drafter, states in ((old, hidden[..., :64]), (new, hidden)):
-            cache = drafter.new_cache(2, 16)
-            last = begin(drafter, states[:, :24], tokens[:1], cache)
-            stable = stable_pass(drafter, tokens[1:3], states[:, 24:], cache)
-            node = node_pass(drafter, tokens[3:4], stable, 1, alone, cache)
-            outputs.append(torch.cat((last, stable, node), 1))
-    assert torch.equal(*outputs)
-
-
-def test_training_starts_from_a_drafter_that_read_as_many_other_blocks(
-    folder: Path, tmp_path: Path
-) -> None:
-    found = bundled.load(folder, CPU)
-    opts = run.options(run.parser("").parse_args(["--out", str(tmp_path / "run")]))
-    other = replace(found.drafter.config, feature_layers=(2, 5))
-    same_weights(trainer.begin(other, found.target, opts, folder), found.drafter)
-    fewer = replace(found.drafter.config, feature_layers=(5,))
-    with pytest.raises(SystemExit, match="--start-from has a drafter of"):
-        trainer.begin(fewer, found.target, opts, folder)

@@ -164,13 +164,12 @@ def test_a_trained_drafter_loads(how: str, tmp_path: Path) -> None:
 def test_a_drafter_of_another_model_or_none_is_refused(
     llamagen_model: Path, tmp_path: Path
 ) -> None:
-    none = "drafter must be a folder with pytorch_model.bin or model.safetensors, got"
     heads, words = of_training(tmp_path / "heads", heads=4), tmp_path / "words"
     save_drafter(words, Drafter(replace(DRAFTER, vocab=32)))
     for folder, drafter, says in (
         (llamagen_model, heads, "says num_attention_heads 4, but this model has 2"),
         (llamagen_model, words, "says vocab 32, but the target has 64: it is another"),
-        (None, tmp_path, none),  # before anything is fetched
+        (None, tmp_path, "drafter must be a folder with"),  # before anything is fetched
     ):
         with pytest.raises(ValueError, match=says):
             load(TEXT_ID, device="cpu", folder=folder, drafter=drafter)
@@ -199,8 +198,6 @@ def test_a_home_folder_is_found(
     of_training(tmp_path / "state_20")
     pipe = load(TEXT_ID, device="cpu", folder="~/mine", drafter="~/state_20")
     assert pipe.networks.sources["drafter"]["local"] == "state_20"
-    with pytest.raises(ValueError, match="'~nobody-of-this-name/x' is in no home folder"):
-        load(TEXT_ID, device="cpu", folder="~nobody-of-this-name/x")
 
 
 async def last(answers: AsyncIterator[Any]) -> Any:
@@ -242,11 +239,9 @@ def test_what_makes_no_sense_is_refused_at_start(
         raise SystemExit((code, said))
 
     monkeypatch.setattr(app, "leave", leave)  # which ends the process
-    own = "folder is for published models; {} has its own, got"
     for words, says in (
         (["--model", TEXT_ID, "--folder", tmp_path / "none"], "folder must be a folder with the"),
-        (["--folder", text_model], own.format("lantern-scenes")),
-        (["--model", tiny_model, "--folder", text_model], own.format("tiny")),
+        (["--model", tiny_model, "--folder", text_model], "tiny has its own, got"),
         (["--threads", 0], "threads must be a whole number"),
     ):
         with pytest.raises(SystemExit) as left:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from html import unescape
 from pathlib import Path
 from typing import Any
-from unittest.mock import call, patch
+from unittest.mock import patch
 from urllib.parse import parse_qsl
 
 import gradio as gr
@@ -17,30 +16,29 @@ from PIL import Image
 from tiny import awaited, page_of
 
 from examples.more_rules import MORE
-from examples.record_examples import things
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.trees import checked_paths
 from lantern_demo.faults import NotAllowed
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import NOT_LEFT_OUT, USUAL, phrasebook
 from lantern_demo.runs.load import info_of
-from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import Request
-from lantern_demo.scenes import THINGS, with_article
+from lantern_demo.runs.record import kept_of
+from lantern_demo.scenes import THINGS
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
-from lantern_demo.settings.settings import Settings, choice_of, planned
-from lantern_demo.ui import limits, link, texts
+from lantern_demo.settings.settings import Settings, planned
+from lantern_demo.ui import files, limits, link, texts
 from lantern_demo.ui.actions import hand_out, hand_out_sheet, record_file
 from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out, surprised
-from lantern_demo.ui.compare import draw, settle
+from lantern_demo.ui.compare import draw, repeat, settle
 from lantern_demo.ui.components import Updates, Widgets
 from lantern_demo.ui.form import FIELDS, OTHERS, Form, add_numbers, choose, preset
 from lantern_demo.ui.link import query, query_of
 from lantern_demo.ui.page import _top
-from lantern_demo.ui.recorded import CHIP, Recorded, recorded_runs
+from lantern_demo.ui.recorded import CHIP, Recorded, recorded_runs, save
 from lantern_demo.ui.recorded import THINGS as THINGS_PICTURES
 from lantern_demo.ui.restore import BACK, RELOAD, Visits, from_link, show_first, show_run
 from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.run_view import live_view, results_view
 from lantern_demo.ui.service import Refused, Service
 
 INFO = REGISTRY["lantern-scenes"]
@@ -83,9 +81,8 @@ def test_a_prompt_is_heard_while_it_is_typed() -> None:
 def test_a_stranger_who_asks_what_is_heard_gets_an_answer(asked: Any) -> None:
     """Also for a chip that no row has, and quickly for a prompt that is too long."""
     assert hear(asked)["lanterns"]
-    given = {"prompt": "a fox", "part": {"x": 1}, "phrase": "../.."}
-    assert hear(given)["prompt"] == "a fox"
-    assert hear({"prompt": "a fox", "part": "time", "phrase": "cat"})["prompt"] == "a fox"
+    for part, phrase in (({"x": 1}, "../.."), ("time", "cat")):
+        assert hear({"prompt": "a fox", "part": part, "phrase": phrase})["prompt"] == "a fox"
     assert hear({"prompt": "x " * INFO.max_prompt})["leftOut"] == []
 
 
@@ -100,21 +97,11 @@ def test_the_chips_are_what_the_model_knows() -> None:
     assert THINGS_PICTURES.stat().st_size < 40_000, "every visit downloads it"
 
 
-def test_the_pictures_of_the_chips_are_made_by_one_rule(pipe: Pipeline) -> None:
-    """Vanilla draws each once, with the default seed. In their order they stand in a row."""
-    picture = pipe.generate("a cat", "vanilla")
-    with patch.object(Pipeline, "generate", return_value=picture) as drawn:
-        assert things(pipe).size == ((1 + len(THINGS)) * CHIP, CHIP)
-    prompts = [USUAL, *map(with_article, THINGS)]
-    assert drawn.mock_calls == [call(prompt, "vanilla", seed=DEFAULT_SEED) for prompt in prompts]
-
-
 def test_surprise_writes_lanterns_and_things_with_or_without_a_place_and_a_time() -> None:
     shows = [BOOK.read(surprised(BOOK)).said for _ in range(300)]
     things = [said for said in shows if said["thing"] != "lantern"]
     assert 100 < len(things) < 200
-    for part in ("place", "time"):
-        assert len({said.get(part) for said in things}) == 4, "none and the three"
+    assert all(len({said.get(part) for said in things}) == 4 for part in ("place", "time"))
 
 
 def test_a_model_of_any_text_names_the_words_that_it_lacks() -> None:
@@ -136,11 +123,13 @@ class Visitor:
         self.service, self.w, self.form = service, w, form
         self.seed: Any = DEFAULT_SEED
         self.result = Shown()
+        self.keep: Any = None
         self.visited = list[Recorded]()
 
     def fills(self, updates: dict[Any, Any]) -> None:
         self.seed = updates.get(self.w.seed, self.seed)
         self.result = updates.get(self.w.result, self.result)
+        self.keep = updates.get(self.w.keep, self.keep)
 
     def comes(
         self, asked: dict[str, str], came_by: str = "navigate", visited: Sequence[Recorded] = ()
@@ -155,7 +144,7 @@ class Visitor:
         given: dict[Any, Any] = {knob: settings[name] for name, knob in form.knobs.items()}
         given |= {form.methods: methods, form.seed: seed, form.prompt: prompt}
         given |= {form.others: {name: settings[name] for name in OTHERS}}
-        given |= {self.w.result: self.result}
+        given |= {self.w.result: self.result, self.w.keep: self.keep}
         return draw(self.service, self.w, self.w.status, form, given)
 
     def draws(
@@ -177,21 +166,54 @@ def visitor(demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch
     return Visitor(*demo)
 
 
-def test_draw_with_nothing_changed_takes_a_new_seed(visitor: Visitor) -> None:
+def test_draw_with_nothing_changed_takes_a_new_seed_and_otherwise_the_one_that_is_shown(
+    visitor: Visitor,
+) -> None:
     seed, told = visitor.draws("a cat")
     assert seed == 7 and "seed 7" in told and "new" not in told
     seed, told = visitor.draws("a cat")
     assert seed == 1000 and "new seed 1000" in told
     assert visitor.draws("  a   cat ")[0] == 1001, "white space changes nothing"
-
-
-def test_what_is_changed_is_drawn_with_the_seed_that_is_shown(visitor: Visitor) -> None:
-    assert visitor.draws()[0] == 7
-    assert visitor.draws("two blue lanterns")[0] == 7
-    assert visitor.draws("two blue lanterns", lantern_k=50)[0] == 7
+    assert visitor.draws("a dog")[0] == visitor.draws("a dog", lantern_k=50)[0] == 1001
     visitor.seed = 9
-    assert visitor.draws("two blue lanterns", lantern_k=50)[0] == 9
-    assert visitor.draws("two blue lanterns", lantern_k=50)[0] == 1000
+    assert visitor.draws("a dog", lantern_k=50)[0] == 9
+    assert visitor.draws("a dog", lantern_k=50)[0] == 1002
+
+
+def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(visitor: Visitor) -> None:
+    visitor.draws("a cat")
+    upper = visitor.result.record["methods"]["vanilla"]["token_ids"][:8]
+    visitor.keep = ("vanilla", 2)
+    seed, told = visitor.draws("a cat", "lantern++")
+    record, sentence = visitor.result.record, "Kept: the upper 2 of 4 rows."
+    assert seed == 1000 and sentence in told and visitor.keep is None
+    assert all(kept_of(entry) == upper for entry in record["methods"].values())
+    assert texts.of_run(texts.SOURCES["live"], record).endswith(sentence)
+    (lane, _) = results_view(record, {}, "live")["lanes"]
+    assert (lane["kept"], lane["tokens"][:8], lane["total"]) == (8, upper, 8)
+    assert live_view(visitor.result)["kept"] == tuple(upper)
+    assert "keep" not in query(record, Settings()), "a link draws all rows"
+    told = str(
+        list(repeat(visitor.service, visitor.w, visitor.w.status, False, visitor.result))[-1]
+    )
+    assert texts.REPRODUCED in told
+    assert visitor.draws("a cat", "lantern++")[0] == 1001
+    assert not kept_of(visitor.result.record["methods"]["vanilla"]), "Draw keeps nothing"
+
+
+@pytest.mark.parametrize("asked", [("vanilla", 16), ("eagle2", 3), ("vanilla", "3"), ([], None)])
+def test_rows_that_are_not_there_are_not_kept(visitor: Visitor, asked: Any) -> None:
+    visitor.draws("a cat")
+    visitor.keep = asked
+    visitor.draws("a cat")
+    assert not kept_of(visitor.result.record["methods"]["vanilla"])
+
+
+def test_rows_of_another_models_picture_are_refused(visitor: Visitor) -> None:
+    visitor.fills(show_first(visitor.w))
+    visitor.keep = ("vanilla", 3)
+    *_, last = visitor.presses("a cat", "vanilla")
+    assert "refused" in last[visitor.w.status] and "lantern-scenes" in last[visitor.w.status]
 
 
 def test_a_recording_is_drawn_with_its_seed_and_a_run_of_this_visit_with_a_new_one(
@@ -213,20 +235,8 @@ def test_a_method_that_is_registered_after_the_page_was_imported(
     assert visitor.result.record is not None
     assert visitor.result.record["order"] == ["vanilla", TYPICAL.id]
     with gr.Blocks():
-        offered = add_numbers().twin_of.choices
-    assert [method for _, method in offered] == ["lantern", "lantern++"]
-
-
-def test_the_drafts_of_a_method_are_chosen_once(visitor: Visitor) -> None:
-    """When the request is checked, and not by whoever reads the record."""
-    five = [method.id for method in METHODS.values() if method.default]
-    with (
-        patch("lantern_demo.settings.settings.choice_of", wraps=choice_of) as chosen,
-        patch("lantern_demo.decoding.drafting.checked_paths", wraps=checked_paths) as checked,
-    ):
-        visitor.draws("two red lanterns", *five[1:], tree="0 1 2 00 01 10 20 000")
-    assert visitor.result.record is not None and visitor.result.record["order"] == five
-    assert chosen.call_count == len(five) and 0 < checked.call_count <= 6
+        offered = {method for _, method in add_numbers().twin_of.choices}
+    assert {"lantern", "lantern++"} <= offered and TYPICAL.id not in offered
 
 
 @pytest.mark.parametrize(
@@ -346,6 +356,17 @@ def test_a_tab_has_its_runs_until_many_others_came() -> None:
     assert visits.of("mine") == visits.of("") == visits.of("x" * 65) == []
 
 
+def test_a_setting_that_is_newer_than_a_recording_has_its_default_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the recording had no link."""
+    record: Any = recorded_runs()[0].record
+    older = {name: value for name, value in record["settings"].items() if name != "neighbours"}
+    save(tmp_path / "01.json.gz", {**record, "settings": older}, {})
+    monkeypatch.setattr("lantern_demo.ui.recorded.FOLDER", tmp_path)
+    assert recorded_runs.__wrapped__()[0].record == record
+
+
 def test_a_link_of_a_folder_that_is_still_loaded_has_lanes_of_its_grid(
     visitor: Visitor, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,29 +376,22 @@ def test_a_link_of_a_folder_that_is_still_loaded_has_lanes_of_its_grid(
     assert stage["grid"] == 4 and {lane["total"] for lane in stage["lanes"]} == {16}
 
 
-def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(visitor: Visitor) -> None:
     """Not by a visit, nor by the end of a run."""
     w = visitor.w
-    written: list[str] = []
+    with patch("lantern_demo.ui.files.write", wraps=files.write) as writes:
 
-    def noted(path: Path, data: bytes) -> str:
-        written.append(path.name)
-        path.write_bytes(data)
-        return str(path)
+        def last() -> str:
+            return Path(writes.call_args.args[0]).name
 
-    monkeypatch.setattr("lantern_demo.ui.files.write", noted)
-    visitor.fills(show_first(w))
-    visitor.fills(show_run(visitor.service, w, visitor.form, Shown(), [], 1))
-    visitor.draws()
-    assert written == ["vanilla.png"], "which its lane offers"
-    files = (
-        (hand_out(w, record_file, visitor.result), "run.json"),
-        (hand_out_sheet(w, visitor.result, "a.host"), "pictures.png"),
-    )
-    for found, name in files:
-        assert Path(found[w.file]).name == f"lantern-demo-{name}" in written
+        visitor.fills(show_first(w))
+        visitor.fills(show_run(visitor.service, w, visitor.form, Shown(), [], 1))
+        visitor.draws()
+        assert writes.call_count == 1 and last() == "vanilla.png", "which its lane offers"
+        found = hand_out(w, record_file, visitor.result)
+        assert Path(found[w.file]).name == "lantern-demo-run.json" == last()
+        found = hand_out_sheet(w, visitor.result, "a.host")
+        assert Path(found[w.file]).name == "lantern-demo-pictures.png" == last()
     assert hand_out_sheet(w, Shown(), "a.host") == {w.file: None}
 
 
@@ -407,13 +421,12 @@ def test_a_bad_link_shows_the_recording_and_a_sentence(visitor: Visitor) -> None
 
 def test_paper_settings_fill_the_fields_and_the_rest(visitor: Visitor) -> None:
     form = visitor.form
-    found = preset(visitor.service, form, form.seed, True)  # type: ignore[arg-type]
-    assert set(form.knobs) == set(FIELDS) and set(found[form.others]) == set(OTHERS)
-    assert found[form.knobs["tree"]] == "paper" and found[form.others]["neighbours"] == "raw"
-    assert texts.PAPER_SLOW in str(found[form.seed]), "before Draw"
     linked = visitor.comes({"temperature": "0.5", "top_p": "0.7"})
     assert linked[form.knobs["temperature"]] == 0.5 and "top_p 0.7" in linked[form.note]
-    reset = preset(visitor.service, form, form.seed, False)  # type: ignore[arg-type]
+    papers, reset = (preset(visitor.service, form, form.seed, paper) for paper in (True, False))  # type: ignore[arg-type]
+    assert set(form.knobs) == set(FIELDS) and set(papers[form.others]) == set(OTHERS)
+    assert papers[form.knobs["tree"]] == "paper" and papers[form.others]["neighbours"] == "raw"
+    assert texts.PAPER_SLOW in str(papers[form.seed]), "before Draw"
     assert "top_p" not in reset[form.note]
 
 
@@ -426,16 +439,13 @@ def test_a_model_without_a_drafter_offers_the_methods_that_it_has(
     assert [value for _, value in found["choices"]] == ["vanilla", "sjd"] and found["value"]
 
 
-def test_the_head_says_what_draws_here_and_whose_work_it_is(
+def test_the_head_says_what_draws_here_and_links_the_papers_and_a_spaces_code(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Space has addresses of code and docs, too. Elsewhere nobody knows them."""
-    service = visitor.service
     for space in ("someone/lantern", ""):
         monkeypatch.setenv("SPACE_ID", space)
-        head = _top(service)
+        head = _top(visitor.service)
         assert all(f'"{paper}"' in head for paper in texts.PAPERS.values())
         assert ("huggingface.co/spaces/someone/lantern/tree/main" in head) == bool(space)
-    assert "tiny on this machine's CPU" in unescape(head), "too small to count"
-    monkeypatch.setattr(service, "info", INFO)
-    assert "31\u00a0M-parameter" in unescape(_top(service))
+    monkeypatch.setattr(visitor.service, "info", INFO)
+    assert "31\u00a0M-parameter" in _top(visitor.service)

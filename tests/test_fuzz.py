@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -56,29 +57,24 @@ def fuzz(usual: int, share: float = 1.0) -> settings:
 
 ENDS = [0, 1, -1, 2**31, 2**63, -(2**63), 10**400]
 ENDS += map(float, ("1e308", "-1e308", "5e-324", "nan", "inf", "-inf"))
-NUMBERS = st.one_of(
-    st.integers(), st.integers(-(10**4000), 10**4000), st.floats(), st.sampled_from(ENDS)
-)
+WHOLE = st.integers() | st.integers(-(10**4000), 10**4000)
+NUMBERS = WHOLE | st.floats() | st.sampled_from(ENDS)
 ODD = ["", " \n\t", "\x00", "\ud800", "\u202e", "NaN", "x" * 3000, "\U0001f3ee" * 50]
 ODD += ["<img src=x onerror=alert(1)>", "{{7*7}}", "${7*7}", "%s%n", "../../etc/passwd"]
-TEXTS = st.one_of(
-    st.text(max_size=40),
-    st.text(st.characters(categories=["Cc", "Cf", "Cs", "Co", "Mn", "Zl", "Zp"]), max_size=20),
-    st.sampled_from(ODD),
-)
+INVISIBLE = st.characters(categories=["Cc", "Cf", "Cs", "Co", "Mn", "Zl", "Zp"])
+TEXTS = st.text(max_size=40) | st.text(INVISIBLE, max_size=20) | st.sampled_from(ODD)
 FILES = st.sampled_from(["/etc/passwd", "../x", ""]).map(
     lambda path: {"path": path, "meta": {"_type": "gradio.FileData"}}
 )
 JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), NUMBERS, TEXTS, FILES),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=5), st.dictionaries(st.text(max_size=8), inner, max_size=5)
+    st.none() | st.booleans() | NUMBERS | TEXTS | FILES,
+    lambda inner: (
+        st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=8), inner, max_size=5)
     ),
     max_leaves=12,
 )
-BAD = st.one_of(
-    JSON, st.integers(1, 100).map(lambda depth: json.loads('{"a":[' * depth + "0" + "]}" * depth))
-)
+DEEP = st.integers(1, 100).map(lambda depth: json.loads('{"a":[' * depth + "0" + "]}" * depth))
+BAD = JSON | DEEP
 
 # Trees: paths that have no parent, the same path twice, a million nodes, depth beyond a picture,
 # other digits, other separators.
@@ -92,9 +88,7 @@ def whole(words: list[str]) -> str:
     return " ".join(sorted({w[:n] for w in words for n in range(1, len(w) + 1)}, key=len))
 
 
-TREE_TEXTS = st.one_of(
-    _WORDS.map(" ".join), _WORDS.map(whole), st.sampled_from([*NO_TREES, *TREES]), TEXTS
-)
+TREE_TEXTS = _WORDS.map(" ".join) | _WORDS.map(whole) | st.sampled_from([*NO_TREES, *TREES]) | TEXTS
 
 # Per parameter, what is often right, so that cases get past the first check.
 GOOD: dict[str, st.SearchStrategy[Any]] = {
@@ -108,7 +102,8 @@ for name, knob in KNOBS.items():
         GOOD[name] = st.integers(int(knob.limit.low), int(knob.limit.high))
     else:
         GOOD[name] = st.floats(knob.limit.low, knob.limit.high)
-NAMED = re.compile("|".join(["prompt", "methods?", "tree", "unknown setting", *KNOBS]))
+GOOD["keep"] = st.integers(0, 15).map(lambda rows: [7] * (16 * rows))
+NAMED = re.compile("|".join(["prompt", "methods?", "keep", "tree", "unknown setting", *KNOBS]))
 
 
 def attempt(call: Callable[[], Any]) -> tuple[Any, str]:
@@ -124,7 +119,7 @@ def attempt(call: Callable[[], Any]) -> tuple[Any, str]:
 @st.composite
 def requests(draw: Any) -> dict[str, Any]:
     """Values of a comparison: mostly right ones, some of any kind."""
-    chosen = draw(st.lists(st.sampled_from(["methods", *KNOBS]), unique=True, max_size=6))
+    chosen = draw(st.lists(st.sampled_from(["methods", "keep", *KNOBS]), unique=True, max_size=6))
     wrong = set(draw(st.lists(st.sampled_from(["prompt", *chosen]), max_size=2)))
     return {name: draw(BAD if name in wrong else GOOD[name]) for name in ["prompt", *chosen]}
 
@@ -135,11 +130,13 @@ def requests(draw: Any) -> dict[str, Any]:
 def test_requests(tiny_service: Service, values: dict[str, Any]) -> None:
     given_ = dict(values)
     prompt, methods = given_.pop("prompt"), given_.pop("methods", None)
-    request, sentence = attempt(lambda: tiny_service.request(prompt, methods, given_))
+    keep = given_.pop("keep", None)
+    request, sentence = attempt(lambda: tiny_service.request(prompt, methods, given_, keep=keep))
     if sentence:
         assert NAMED.match(sentence), "a sentence starts with what it is about"
         return
     assert isinstance(request, Request) and request.model == "tiny"
+    assert len(request.keep) % 16 == 0 and len(request.keep) < 256
     assert request.prompt == " ".join(prompt.split()) and 0 < len(request.prompt) <= 200
     request.prompt.encode()
     assert set(request.methods) <= set(METHODS) and len(request.methods) <= len(METHODS)
@@ -226,8 +223,8 @@ def post(http: httpx.Client, path: str, content: bytes) -> httpx.Response:
 
 PLACES = ["queue/join", "cancel", "reset", "component_server", "upload", "stream/x", "run/compare"]
 PLACES += ["call/compare", "call/v2/compare", "call/draw", "call/v2/model", "call/nothing"]
-DEEP = st.sampled_from([b"[" * 50_000, b'{"a":' * 50_000])
-BODIES = st.one_of(JSON.map(body_of), st.binary(max_size=60), DEEP)
+DEEPER = st.sampled_from([b"[" * 50_000, b'{"a":' * 50_000])
+BODIES = JSON.map(body_of) | st.binary(max_size=60) | DEEPER
 
 
 @fuzz(100, 0.25)
@@ -263,11 +260,8 @@ def test_more_than_anything_needs_is_not_read(http: httpx.Client) -> None:
     response = post(http, "gradio_api/call/v2/compare", big)
     assert response.status_code == 413 and "too large" in response.text
     pieces = (big[i : i + 65536] for i in range(0, len(big), 65536))  # without a length
-    try:
-        response = http.post("gradio_api/call/v2/compare", content=pieces)
-        assert response.status_code == 413
-    except httpx.WriteError:
-        pass  # the server has hung up, which says the same
+    with suppress(httpx.WriteError):  # the server has hung up, which says the same
+        assert http.post("gradio_api/call/v2/compare", content=pieces).status_code == 413
     files = {"files": ("run.json", b"x" * (5 * 2**20))}
     assert http.post("gradio_api/upload", files=files).status_code == 413
 

@@ -10,7 +10,6 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -158,19 +157,6 @@ def test_a_queue_in_which_a_request_waits_is_calm(
     served.gate.set()
     wait_for(lambda: len(served.ran) == ran + 2)
     assert found < 10
-
-
-def test_a_kept_file_outlives_the_runs_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "kept"))
-    file = tmp_path / "run.json"
-    file.write_text("{}", encoding="utf-8")
-    button = gr.DownloadButton()
-    copy = Path(patches.keep_file(button, str(file)))
-    file.unlink()
-    assert copy.read_text(encoding="utf-8") == "{}"
-    assert str(copy) in button.temp_files, "Gradio serves it and deletes it in time"
 
 
 def test_a_state_keeps_the_object_itself(served: SimpleNamespace) -> None:

@@ -11,7 +11,6 @@ from PIL import Image
 
 from lantern_demo.ui import texts
 from lantern_demo.ui.look_alikes import AROUND, looker
-from lantern_demo.ui.run_view import picture_of
 from lantern_demo.ui.service import Service
 
 TOKENS = 256
@@ -30,46 +29,28 @@ def step(**changes: Any) -> dict[str, Any]:
     return {"model": "tiny", "tokens": [3] * TOKENS, "tree": TREE} | changes
 
 
-def shows(service: Service, strip: Image.Image, square: int, tokens: list[int], cell: int) -> bool:
-    """Whether a square of a strip is the part of a picture around a cell."""
-    pipe, side = service.wait(), strip.height
-    size, (row, column) = pipe.info.image_size // pipe.info.grid, divmod(cell, pipe.info.grid)
-    left, top = (column - AROUND) * size, (row - AROUND) * size
-    part = pipe.images.decode(tokens).crop((left, top, left + side, top + side))
-    return strip.crop((square * side, 0, (square + 1) * side, side)).tobytes() == part.tobytes()
-
-
-@pytest.fixture
-def strips(monkeypatch: pytest.MonkeyPatch) -> list[Image.Image]:
-    """The strips of pictures that are sent."""
-    sent: list[Image.Image] = []
-    monkeypatch.setattr(
-        "lantern_demo.ui.look_alikes.webp_address", lambda strip: sent.append(strip) or ""
-    )
-    return sent
-
-
 def test_the_nodes_of_a_tree_are_shown_with_the_guesses_above_them(
-    look: Look, tiny_service: Service, strips: list[Image.Image]
+    look: Look, tiny_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = look(step())
+    """A square of each, which is the part of a picture around its cell."""
+    strips: list[Image.Image] = []
+    address = "lantern_demo.ui.look_alikes.webp_address"
+    monkeypatch.setattr(address, lambda strip: strips.append(strip) or "")
+    squares = look(step())["tree"]
     (strip,) = strips
-    assert strip.width == strip.height * 5 and len(found["tree"]) == 5
-    before, behind = [3] * 101, [3] * 155
-    for square, drawn, cell in zip(
-        found["tree"],
-        ([3, 3], [5, 3], [7, 3], [5, 6], [7, 3]),
-        (100, 101, 101, 102, 102),
-        strict=True,
-    ):
-        assert shows(tiny_service, strip, square, [*before, *drawn, *behind][:TOKENS], cell), cell
+    side, pipe = strip.height, tiny_service.wait()
+    assert strip.width == side * 5 and len(squares) == 5
+    before, behind, size = [3] * 101, [3] * 155, pipe.info.image_size // pipe.info.grid
+    drawn, cells = ([3, 3], [5, 3], [7, 3], [5, 6], [7, 3]), (100, 101, 101, 102, 102)
+    for square, tokens, cell in zip(squares, drawn, cells, strict=True):
+        row, column = divmod(cell, pipe.info.grid)
+        left, top = (column - AROUND) * size, (row - AROUND) * size
+        whole = pipe.images.decode([*before, *tokens, *behind][:TOKENS])
+        part = whole.crop((left, top, left + side, top + side))
+        shown = strip.crop((square * side, 0, (square + 1) * side, side))
+        assert shown.tobytes() == part.tobytes(), cell
     ends = look(step(tree=TREE | {"at": 254}))["tree"]
     assert [square is None for square in ends] == [False, False, False, True, True]
-
-
-def test_a_picture_is_sent(look: Look) -> None:
-    strip = picture_of(look(step())["picture"])
-    assert strip.width == strip.height * len(TREE["tokens"])
 
 
 def test_nothing_is_decoded_outside_a_lease(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,28 +58,17 @@ def test_nothing_is_decoded_outside_a_lease(look: Look, monkeypatch: pytest.Monk
     assert look(step()) == {"error": texts.to_visitor(ValueError(texts.NO_LOOK_HERE))}
 
 
-WRONG: dict[str, list[Any]] = {
-    "tokens": [
-        None,
-        "3" * TOKENS,
-        [3] * 1_000_000,
-        *([v] * TOKENS for v in (10**9, -1, True, 3.0)),
-    ],
-    "tree": [
-        *(None, [], {}, {"tokens": [3] * 18, "parents": [0] * 18, "at": 0}),
-        *(TREE | changed for changed in ({"at": TOKENS}, {"parents": [0, 0, 0, 1, 4]})),
-        TREE | {"tokens": [10**9] * 5},
-    ],
-    "model": [None, "../tiny", ["tiny"]],
-}
+WRONG_TREES = {"at": TOKENS}, {"parents": [0, 0, 0, 1, 4]}, {"tokens": [10**9] * 5}
+WRONG: list[dict[str, Any]] = [{"tree": TREE | changed} for changed in WRONG_TREES]
+WRONG += [{"tree": dict(TREE, tokens=[3] * 18, parents=[0] * 18)}, {"model": "../tiny"}]
+WRONG += [{"tokens": [value] * TOKENS} for value in (10**9, -1, True, 3.0)]
+WRONG += [{"tokens": [3] * 1_000_000}]
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_no_step_is_refused_by_a_sentence(look: Look, name: str) -> None:
-    for value in WRONG[name]:
-        found = look(step(**{name: value}))
-        assert set(found) == {"error"}, str(value)[:100]
-        assert len(found["error"]) < 400
+@pytest.mark.parametrize("changes", WRONG, ids=range(len(WRONG)))
+def test_what_is_no_step_is_refused_by_a_sentence(look: Look, changes: dict[str, Any]) -> None:
+    found = look(step(**changes))
+    assert set(found) == {"error"} and len(found["error"]) < 400
 
 
 def test_nothing_is_decoded_beside_a_run(look: Look, tiny_service: Service) -> None:

@@ -18,7 +18,7 @@ from tiny import command
 from examples.make_bundled_model.folder import published_tensors
 from lantern_demo.models import checkpoints, hub
 from lantern_demo.models.checkpoints import GIB
-from lantern_demo.models.families import FAMILIES, LAYOUTS, blank_network, blank_tokenizer
+from lantern_demo.models.families import LAYOUTS, blank_network, blank_tokenizer
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import shapes_of
 from lantern_demo.runs.load import load
@@ -70,13 +70,10 @@ def test_anoles_target_is_the_librarys() -> None:
     """The target in the Hub's files is transformers' Chameleon, with Chameleon's image tokenizer
     beside it.
     """
+    config = transformers.ChameleonConfig(vocabulary_map={"<image>": 8711})
     with torch.device("meta"):
-        library = transformers.ChameleonForConditionalGeneration(
-            transformers.ChameleonConfig(vocabulary_map={"<image>": 8711})
-        )
-    shapes = shapes_of(library)
-    pictures = "model.vqmodel."
-    c = FULL[ANOLE_ID].published.target
+        shapes = shapes_of(transformers.ChameleonForConditionalGeneration(config))
+    pictures, c = "model.vqmodel.", FULL[ANOLE_ID].published.target
     own = shapes_of(blank_network(c)) | {"lm_head.weight": (c.embeddings, c.dim)}
     assert {LAYOUTS["anole"].published(name, {}): shape for name, shape in own.items()} == {
         name: shape for name, shape in shapes.items() if not name.startswith(pictures)
@@ -97,36 +94,30 @@ def test_needs_match_the_networks(model: str) -> None:
     target = sum(map(prod, shapes_of(blank_network(c)).values()))
     drafter = sum(map(prod, shapes_of(blank_network(published.drafter)).values()))
     pictures = sum(map(prod, shapes_of(blank_tokenizer(published)).values()))
-    if model == ANOLE_ID:  # its head has a row for each word
+    reads_words = published.sources["text"][0].format != "t5"
+    if reads_words:  # the published head has a row for each word
         more = (c.embeddings - c.vocab) * c.dim
         download = 2 * (target + more + pictures) + 4 * drafter
     else:
         download = 4 * (target + drafter + pictures + T5_XL)
     assert published.download == download
     tables = blank_tokenizer(published).codebook_size * 1001 * 4
-    rest = 4 * pictures + tables + GIB + (0 if model == ANOLE_ID else 2 * T5_ENCODER)
+    rest = 4 * pictures + tables + GIB + (0 if reads_words else 2 * T5_ENCODER)
     run = checkpoints.run_bytes(published, "bfloat16")
     assert published.memory == 2 * (target + drafter) + run + rest
 
 
 def test_too_little_memory_or_disk_is_said_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    def loaded(**more: Any) -> None:
-        load("llamagen-t2i-512", device="cpu", **more)
-
     monkeypatch.setattr(checkpoints, "free_memory", lambda _: 2**20)
-    says = "cannot run here: it needs at least 5.7 GiB of memory in float32, and 1 MiB are free"
-    with pytest.raises(ValueError, match=says):
-        loaded(dtype="float32")
+    with pytest.raises(ValueError, match=r"5\.7 GiB of memory in float32, and 1 MiB are free"):
+        load("llamagen-t2i-512", device="cpu", dtype="float32")
     anole = FULL[ANOLE_ID].published
-    monkeypatch.setattr(checkpoints, "free_memory", lambda _: int(16e9))
-    says = "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
-    assert checkpoints.short_of_memory(anole, GPU, "bfloat16") == says
-    monkeypatch.setattr(checkpoints, "free_memory", lambda _: anole.memory)
-    assert checkpoints.short_of_memory(anole, GPU, "bfloat16") is None
-    monkeypatch.setattr(checkpoints, "free_memory", lambda _: None)
+    for free, short in ((anole.memory - 1, True), (anole.memory, False), (None, False)):
+        monkeypatch.setattr(checkpoints, "free_memory", lambda _, free=free: free)
+        assert bool(checkpoints.short_of_memory(anole, GPU, "bfloat16")) == short
     monkeypatch.setattr(checkpoints.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(ValueError, match=r"it needs about 13.9 GiB of disk space at .*, and 0 MiB"):
-        loaded()
+        load("llamagen-t2i-512", device="cpu")
 
 
 def test_files_that_are_here_are_not_downloaded_again(
@@ -158,8 +149,7 @@ def test_the_command_says_what_is_here_and_whether_it_fits(
         return left.value.code, capsys.readouterr().out
 
     code, out = check(TEXT_ID, "--folder", text_model)
-    assert code == 0 and out.count(f": {text_model}") == 4
-    assert "Memory on cpu in 16 bits: about 1.0 GiB." in out and "It fits." in out
+    assert code == 0 and out.count(f": {text_model}") == 4 and "It fits." in out
     folder = write_text_model(tmp_path / "m", drafter=False)
     (folder / "vq_ds16_t2i.pt").unlink()
     code, out = check(TEXT_ID, "--folder", folder)
@@ -167,9 +157,6 @@ def test_the_command_says_what_is_here_and_whether_it_fits(
     for part in ("tokenizer", "drafter"):
         assert f"{part}: the folder m holds no {part} of {TEXT_ID}: none of " in out
 
-    code, out = check("llamagen-t2i-512")
-    assert "target: model.safetensors of jadohu/LlamaGen-T2I-2; to download" in out
-    assert out.count("to download") == 4 and "To download: about 13.9 GiB." in out
     file = text_model / "target" / "model.safetensors"
     monkeypatch.setattr(hub, "cached", lambda of: (file,) if of.format == "lantern" else ())
     monkeypatch.setattr(checkpoints, "free_memory", lambda _: 2**30)
@@ -189,10 +176,3 @@ def test_the_table_of_models_is_that_of_the_estimates() -> None:
     for name, info in FULL.items():
         if info.published:
             assert abs(float(table[name][7]) - info.published.memory / GIB) < 0.06, name
-
-
-def test_a_family_has_five_names() -> None:
-    """A new one is a file, a row of this table, and rows of the registry."""
-    names = {"NETWORKS", "LAYOUTS", "TOKENIZER", "configured", "prompt_reader"}
-    for sizes, family in FAMILIES.items():
-        assert names <= {*vars(family)} and sizes in family.NETWORKS

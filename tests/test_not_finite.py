@@ -5,6 +5,7 @@ nothing hangs on them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,18 +17,18 @@ from torch import Tensor
 from lantern_demo.decoding import graphs
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.interfaces import Pass
-from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.sampling import NO_DRAFT_PROBS, NO_PROBS, Sampling
 
 Spoil = Callable[[Tensor], Tensor]
 
 
-def one(value: float) -> Spoil:
-    return lambda logits: logits.index_fill(-1, torch.tensor([7]), value)
-
-
 def every(value: float) -> Spoil:
-    return lambda logits: torch.full_like(logits, value)
+    return lambda numbers: torch.full_like(numbers, value)
+
+
+def filled(dim: int, at: int, value: float) -> Spoil:
+    """A value at one place of a dimension."""
+    return lambda numbers: numbers.index_fill(dim, torch.tensor([at]), value)
 
 
 class Spoilt:
@@ -71,11 +72,9 @@ class SpoiltDrafter(Spoilt):
 
 
 def runs(
-    method: str, target: tuple[Spoil, int] | None, drafter: tuple[Any, ...] | None, **changes: Any
-) -> list[tuple[Any, str]]:
-    """What steps of exact and of padded sizes yield, as tokens per step, and what they say at the
-    end.
-    """
+    method: str, target: Any = None, drafter: Any = None, **changes: Any
+) -> list[tuple[list[Any], str]]:
+    """The tokens of steps of exact and of padded sizes, and what these say at the end."""
     knobs = {"num_tokens": 16, "seed": 5, "sampling": Sampling(cfg_scale=2.0)}
     knobs |= settings(method) | changes
     of, found = of_llamagen(guidance=knobs["sampling"].cfg_scale), []
@@ -84,11 +83,10 @@ def runs(
             of.target if target is None else SpoiltTarget(of.target, *target),
             of.drafter if drafter is None else SpoiltDrafter(of.drafter, *drafter),
         )
-        steps, said = [], ""
+        steps, said = list[Any](), ""
         try:
             for event in decode(*parts, of.condition, padded=padded, **knobs):
-                if isinstance(event, Step):
-                    steps.append((event.tokens, event.tree_tokens))
+                steps.append((event.tokens, getattr(event, "tree_tokens", None)))
         except FloatingPointError as error:
             said = str(error)
         found.append((steps, said))
@@ -110,24 +108,17 @@ SPOILT += [("lantern++", "top-k"), ("lantern++", "top-p")]
 def test_whatever_comes_between_logits_and_distribution(method: str, name: str) -> None:
     """At the first step, and mid run. A target that spoils nothing runs to the end."""
     sampling = SAMPLINGS[name]
-    for noise in ("independent", "shared"):
-        for number, spoil in enumerate(
-            (one(torch.nan), one(torch.inf), every(torch.nan), every(-torch.inf))
-        ):
-            after = 1 if number else 3
-            plain, fixed = runs(method, (spoil, after), None, sampling=sampling, noise=noise)
-            assert plain == fixed and fixed[1] == NO_PROBS and len(fixed[0]) == after, number
+    cases = [(filled(-1, 7, torch.nan), 3), (filled(-1, 7, torch.inf), 1)]
+    cases += [(every(torch.nan), 1), (every(-torch.inf), 1)]
+    for noise, (number, case) in product(("independent", "shared"), enumerate(cases)):
+        plain, fixed = runs(method, case, sampling=sampling, noise=noise)
+        assert plain == fixed and fixed[1] == NO_PROBS and len(fixed[0]) == case[1], number
     plain, fixed = runs(method, (lambda x: x, 1), (lambda x: x, 1), sampling=sampling)
     assert plain == fixed and fixed[1] == ""
 
 
-def filled(dim: int, at: int, value: float) -> Spoil:
-    """Outputs [R, m, H] with a value at one place of a dimension."""
-    return lambda output: output.index_fill(dim, torch.tensor([at]), value)
-
-
-# In one row with guidance or without, at one token, of which a step of fixed shape reads more than
-# it has, and in one entry.
+# Of outputs [R, m, H]: in one row with guidance or without, at one token, of which a step of fixed
+# shape reads more than it has, and in one entry.
 SPOILS = every(torch.nan), filled(0, 1, torch.nan), filled(1, -1, torch.nan)
 SPOILS += filled(2, 3, -torch.inf), filled(1, -1, torch.inf)
 HOW: list[dict[str, Any]] = [{"noise": noise} for noise in ("independent", "shared")]
@@ -146,16 +137,18 @@ def test_a_drafter_that_fails_is_named(method: str, tree: Any, how: dict[str, An
     cases = [(every(torch.nan), 1, 0), *((spoil, 2, 0) for spoil in SPOILS)]
     cases += [(every(torch.nan), 2, above) for above in range(1, tree.deepest)]
     for number, case in enumerate(cases):
-        for steps, said in runs(method, None, case, tree=tree, **how):
+        for steps, said in runs(method, drafter=case, tree=tree, **how):
             assert said == NO_DRAFT_PROBS and len(steps) == case[1], number
 
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
-def test_steps_that_are_in_flight_do_not_hide_it(
+def test_steps_that_are_in_flight_change_and_hide_nothing(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.exact else 4)
     )
-    plain, fixed = runs(method, (every(torch.nan), 2), None)
-    assert plain == fixed and fixed[1] == NO_PROBS
+    cases = (None, 16, ""), (None, 3, ""), ((every(torch.nan), 2), 16, NO_PROBS)
+    for target, count, said in cases:
+        plain, fixed = runs(method, target, num_tokens=count)
+        assert plain == fixed and fixed[1] == said

@@ -26,9 +26,9 @@ import lantern_demo
 from lantern_demo.bench.audit import glance, judged, rows_of
 from lantern_demo.bench.toy import CASES
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models import families
 from lantern_demo.settings.settings import Settings
 from lantern_demo.settings.trees import TREES
-from lantern_demo.ui.run_view import colour
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -106,10 +106,6 @@ def test_links_lead_somewhere(path: Path) -> None:
         target = (path.parent / name).resolve() if name else path
         assert target in tracked, f"{path.name}: {link}"
         assert not anchor or anchor in anchors(target), f"{path.name}: {link}"
-
-
-def test_every_method_has_a_colour_of_its_own() -> None:
-    assert len({colour(name) for name in METHODS}) == len(METHODS)
 
 
 def test_tables_of_the_docs_name_all_settings_methods_trees_models_and_variables() -> None:
@@ -195,7 +191,7 @@ ROOMS = {
         "lantern_demo.shutdown",
     ),
 }
-FAMILIES = {f"lantern_demo.models.{family}" for family in ("llamagen", "anole")}
+FAMILIES = {family.__name__ for family in families.FAMILIES.values()}
 
 
 def test_rooms_know_only_what_they_stand_on() -> None:
@@ -261,11 +257,47 @@ def test_numbers_are_those_of_the_last_measurement(path: Path, fill: SimpleNames
     assert fill.filled(text, fill.kept()) == text
 
 
-def test_a_number_that_was_not_measured_is_refused(fill: SimpleNamespace) -> None:
-    measured, place = {"a": {"speedup": 1.234}}, "<!--n a.speedup-->{}<!--/n-->"
-    assert fill.filled(place.format("?"), measured) == place.format("1.23x")
-    with pytest.raises(KeyError):
-        fill.filled("<!--n a.seconds-->?<!--/n-->", measured)
+def test_the_table_of_machines_has_a_row_of_each_file(fill: SimpleNamespace) -> None:
+    """With the medians of its methods. A file is small, and named after its machine and day."""
+    document = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
+    files = list((ROOT / "docs" / "results").iterdir())
+    assert document.count("](results/") == len(files) > 0
+    for file in files:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        assert file.name == fill.result(found | {"rounds": [{}] * found["rounds"]})[0]
+        assert file.stat().st_size < 40_000, "it has no rounds"
+        (row,) = [line for line in document.splitlines() if f"](results/{file.name})" in line]
+        cells = [cell.strip() for cell in row.split("|")[2:-1]]
+        methods = found["methods"]
+        step = methods["vanilla"]["ms_per_step"]["median"]
+        assert cells[:2] == [found["model"]["id"], found["libraries"]["torch"]]
+        assert cells[3:5] == [str(found["rounds"]), f"{step:.2f}"]
+        gains = [row["gain"]["median"] for name, row in methods.items() if name != "vanilla"]
+        assert [cell for cell in cells[5:] if cell] == [f"{gain:.2f}x" for gain in gains]
+
+
+def test_a_report_becomes_a_row(
+    fill: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a GPU, the processor beside it is told too."""
+    (file,) = list((ROOT / "docs" / "results").iterdir())[:1]
+    report = json.loads(file.read_text(encoding="utf-8")) | {"rounds": [{"runs": {}}] * 7}
+    report |= {"commit": "0123abcd", "created": "2027-01-02T03:04:05+00:00"}
+    report["machine"] |= {"device": "A GPU", "device_type": "cuda", "processor": "A CPU"}
+    name, text = fill.result(report)
+    assert name == f"a-gpu-{report['model']['id']}-2027-01-02.json"
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.setitem(fill.results_table.__globals__, "RESULTS", tmp_path)
+    *_, row = fill.results_table({}).splitlines()
+    assert row.startswith(f"| [A GPU, A CPU](results/{name}) |") and "| 0123abcd | 7 |" in row
+
+
+def test_the_figure_of_nodes_shows_the_last_measurement(fill: SimpleNamespace) -> None:
+    found = fill.kept()["nodes"]
+    drawn = (ROOT / "docs" / "nodes.svg").read_text(encoding="utf-8")
+    assert f"{found['model']} on {found['device']}, {found['date']}" in drawn
+    for row in found["rows"]:
+        assert not row["shape"] or f"{METHODS[row['method']].label}, {row['shape']}" in drawn
 
 
 def test_the_audits_document_shows_its_report() -> None:

@@ -4,25 +4,26 @@ and stopping.
 
 from __future__ import annotations
 
-import inspect
+import copy
 import json
-import re
+import pickle
 import shutil
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
+import torch
+from PIL import Image
 
 from lantern_demo import load
 from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.window import Window
-from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result, record_of
-from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings, choice_of, planned, settings_of
 from lantern_demo.settings.trees import DEFAULTS, drafts_by_device
 from lantern_demo.ui import texts
@@ -39,25 +40,11 @@ def test_same_seed_same_picture_other_seed_another(pipe: Pipeline) -> None:
     assert pipe.generate("a yellow sky lantern", method="lantern++", seed=5).tokens != first.tokens
 
 
-def test_unknown_words_are_named(pipe: Pipeline) -> None:
-    drawn = pipe.generate("two Purple zebras lanterns over a lake")
+def test_unknown_words_are_named_and_not_drawn(pipe: Pipeline) -> None:
+    known, drawn = (pipe.generate(f"a {words} lantern", seed=3) for words in ("red", "Zebra red"))
     record = drawn.record
-    assert record["unknown_words"] == ["zebras"] and record["settings"]["seed"] == DEFAULT_SEED
-    assert drawn.warning is None
-    assert record["completed"] == "two purple round lanterns over a lake at dusk"
-    kittens = pipe.generate("two KITTENS up the hill, purring").record
-    assert kittens["unknown_words"] == ["up", "purring"], "read, if not by the model"
-    assert kittens["completed"] == "a cat in the hills" and "one of a thing" in kittens["warning"]
-    with pytest.raises(NotDrawn, match="Try: "):
-        pipe.generate("two Purple zebras over a lake")
-
-
-def test_a_picture_is_drawn_without_unknown_words(pipe: Pipeline) -> None:
-    known, more = (
-        pipe.generate(prompt, seed=3).tokens
-        for prompt in ("a red lantern", "a fluffy red zebra lantern")
-    )
-    assert more == known
+    assert record["unknown_words"] == ["Zebra"] and drawn.tokens == known.tokens
+    assert record["completed"] == known.record["completed"] and drawn.warning is None
 
 
 def test_numpys_numbers_are_numbers(pipe: Pipeline) -> None:
@@ -66,7 +53,7 @@ def test_numpys_numbers_are_numbers(pipe: Pipeline) -> None:
     assert type(settings.seed) is int
 
 
-@pytest.mark.parametrize("model", [None, 3, "a" * 10_000])
+@pytest.mark.parametrize("model", [None, "a" * 10_000])
 def test_what_names_no_model_is_refused_by_a_sentence(model: Any) -> None:
     with pytest.raises(ValueError, match=r"model must be a name or a folder|a{60}"):
         load(model, "cpu")
@@ -82,33 +69,24 @@ def test_a_picture_that_is_drawn_on_stays_the_callers(pipe: Pipeline) -> None:
 
 
 def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None:
-    chosen, knobs = (
-        ["lantern", "vanilla", "lantern++", "eagle1"],
-        {"tree": "small", "lantern_k": 5, "lanternpp_k": 10},
-    )
-    runs = [
-        event
-        for _, event in pipe.compare("a lantern", chosen, **knobs)
-        if isinstance(event, Result)
-    ]
-    record = record_of(runs)
+    chosen = ["lantern", "vanilla", "lantern++", "eagle1"]
+    knobs = {"tree": "small", "lantern_k": 5, "lanternpp_k": 10}
+    events = pipe.compare("a lantern", chosen, **knobs)
+    record = record_of([event for _, event in events if isinstance(event, Result)])
     assert record["order"] == ["vanilla", "eagle1", "lantern", "lantern++"]
-    assert [row[-1] for row in table(record)[1:]] == [
-        "static tree of 7 in 3 levels, shared noise",
-        "dynamic tree of 7 in up to 3 levels, k 5, delta 0.2, independent noise",
-        "static tree of 7 in 3 levels, k 10, lambda 3, independent noise",
-    ]
-    assert re.fullmatch(r"[\d.]+ \+ [\d.]+ \+ [\d.]+ \(c [\d.]+\)", table(record)[1][5])
-    assert {len(row) for row in table(record)} == {len(texts.TABLE_HEAD)}
+    rows = table(record)
+    for row, words in zip(rows[1:], ("shared noise", "k 5, delta 0.2", "lambda 3"), strict=True):
+        assert "tree of 7 in" in row[-1] and words in row[-1]
+    assert {len(row) for row in rows} == {len(texts.TABLE_HEAD)}
     first, vanilla = record["methods"]["eagle1"], record["methods"]["vanilla"]
     timed = [name for name in first if name.endswith("_seconds")]
     races = []
     for times in (4, 1, 2):  # as long
         slow = first | {name: first[name] * times for name in timed if first[name]}
         races.append({"vanilla": vanilla, "eagle1": slow | {"speedup": first["speedup"] / times}})
-    row, middle = table(record, races)[1], table(record | {"methods": races[2]})[1]
-    assert [row[2], row[5]] == [middle[2], middle[5]], "the medians of one race agree"
-    assert row[3].startswith(f"{middle[3]} (") and table(record, races)[2:] == table(record)[2:]
+    repeated, middle = table(record, races), table(record | {"methods": races[2]})[1]
+    assert [repeated[1][2], repeated[1][5]] == [middle[2], middle[5]], "the medians of one race"
+    assert repeated[1][3].startswith(f"{middle[3]} (") and repeated[2:] == rows[2:]
 
 
 def test_what_nobody_sees_in_a_prompt_is_left_out(pipe: Pipeline) -> None:
@@ -121,40 +99,25 @@ def test_what_nobody_sees_in_a_prompt_is_left_out(pipe: Pipeline) -> None:
         pipe.request("\u200b \u2060")
 
 
-def test_help_lists_the_settings_and_names_no_default_of_another_model(pipe: Pipeline) -> None:
-    told = inspect.getdoc(pipe.generate) or ""
-    assert all(f"    {name}: " in told for name in KNOBS) and "; default" not in told
-
-
 def test_a_repeated_race_draws_the_same_tokens_each_time(pipe: Pipeline) -> None:
     events = pipe.compare("a lantern", ["vanilla", "sjd"], repeats=3)
     drawn = [event for _, event in events if isinstance(event, Result)]
     assert sorted(one.method for one in drawn) == ["sjd"] * 3 + ["vanilla"] * 3
-    assert len({tuple(one.tokens) for one in drawn if one.method == "sjd"}) == 1
-    with pytest.raises(ValueError, match="repeats must be a whole number between 1 and 20, got 0"):
-        pipe.compare("a lantern", repeats=0)
+    assert len({tuple(one.tokens) for one in drawn}) == 1
 
 
-def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
-    for method, named, nodes in (
-        ("eagle2", "paper", 59),
-        ("lantern++", "paper", 58),
-        ("eagle1", "chain", 6),
-    ):
-        assert planned(METHODS[method], Settings(tree=named)).drafts.nodes == nodes
-    stats = pipe.generate("a lantern", "eagle1", tree="0 1 00 01 000")
-    assert (stats.nodes, stats.tree_settings) == (6, {"tree": "0 1 00 01 000"})
-    assert stats.tree == "static tree of 5 in 3 levels (0 1 00 01 000)"
-    dynamic = pipe.generate("a lantern", "eagle2", tree="small")
-    own = dynamic.tree_settings
-    assert own == {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8}
-    assert pipe.generate("a lantern", "eagle2", **own).tokens == dynamic.tokens
-    for method, tree, told in (
-        ("eagle2", "paper", "dynamic tree of 58 in up to 5 levels (paper)"),
-        ("eagle2", "chain", "tree of 7 in up to 3 levels (small, since chain is no dynamic tree)"),
-        ("eagle1", "chain", "static chain of 5 (chain)"),
-    ):
-        assert planned(METHODS[method], pipe.settings(tree=tree)).tree.endswith(told)
+@pytest.mark.parametrize(
+    ("method", "tree", "nodes", "told"),
+    [
+        ("eagle2", "paper", 59, "dynamic tree of 58 in up to 5 levels (paper)"),
+        ("eagle2", "chain", 8, "tree of 7 in up to 3 levels (small, since chain is no dynamic"),
+        ("eagle1", "chain", 6, "static chain of 5 (chain)"),
+        ("eagle1", "0 1 00 01 000", 6, "static tree of 5 in 3 levels (0 1 00 01 000)"),
+    ],
+)
+def test_a_tree_is_told_in_words(method: str, tree: str, nodes: int, told: str) -> None:
+    plan = planned(METHODS[method], Settings(tree=tree))
+    assert plan.drafts.nodes == nodes and told in plan.tree
 
 
 @pytest.mark.parametrize(
@@ -184,26 +147,15 @@ def test_a_method_whose_drafts_cannot_be_made_is_refused_by_name(
 
     row = replace(METHODS["vanilla"], id="lacking", drafts=Lacking)
     monkeypatch.setitem(METHODS, row.id, row)
-    told = "method lacking cannot be set up: TypeError: .* missing 1 required positional argument"
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=r"method lacking cannot be set up: TypeError: .* missing"):
         pipe.compare(PROMPT, ["vanilla", "lacking"])
     assert pipe.generate(PROMPT, "vanilla").tokens
 
 
 def test_more_nodes_than_the_default_tree_can_have_are_refused(pipe: Pipeline) -> None:
     """By a sentence, although only a device has a default tree."""
-    assert Settings(draft_nodes=50).draft_nodes == 50
-    told = "draft_nodes must be at most 7, the nodes that draft_top_k 2 and draft_depth 1 make, got"
-    with pytest.raises(ValueError, match=f"{told} 50"):
+    with pytest.raises(ValueError, match=r"draft_nodes must be at most 7, .*, got 50"):
         pipe.compare(PROMPT, ["vanilla"], draft_nodes=50)
-
-
-def test_a_label_that_says_what_0_stands_for_is_of_a_setting_that_takes_it() -> None:
-    told = [name for name, knob in KNOBS.items() if "(0:" in knob.label]
-    assert told and all(Settings(**{name: 0}).as_dict()[name] == 0 for name in told)
-
-
-OWN = {"cpu": {"static": "0 1", "dynamic": [3, 1, 5], "window": 3}}
 
 
 @pytest.mark.parametrize("device", list(DEFAULTS))
@@ -216,28 +168,53 @@ def test_a_default_is_given_again_by_its_settings(device: str, kind: Any) -> Non
 
 
 def test_a_model_folder_brings_its_own_trees(folder: Path, tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    shutil.copytree(folder, own)
+    own = Path(shutil.copytree(folder, tmp_path / "own"))
     config = json.loads((own / "config.json").read_text(encoding="utf-8"))
-    (own / "config.json").write_text(json.dumps(config | {"trees": OWN}), encoding="utf-8")
-    usual, other = load(folder, "cpu"), load(own, "cpu")
-    assert usual.generate(PROMPT, "eagle1").tree_settings == {"tree": "0 00 000"}
-    assert other.generate(PROMPT, "eagle1").tree_settings == {"tree": "0 1"}
-    dynamic = other.generate(PROMPT, "eagle2").tree_settings
-    assert dynamic == {"draft_top_k": 3, "draft_depth": 1, "draft_nodes": 5}
-    assert other.generate(PROMPT, "sjd").tree_settings == {"window": 3}
+    config["trees"] = {"cpu": {"static": "0 1", "dynamic": [3, 1, 5], "window": 3}}
+    (own / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    pipe = load(own, "cpu")
+    found = [pipe.generate(PROMPT, name).tree_settings for name in ("eagle1", "eagle2", "sjd")]
+    dynamic = {"draft_top_k": 3, "draft_depth": 1, "draft_nodes": 5}
+    assert found == [{"tree": "0 1"}, dynamic, {"window": 3}]
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        [],
-        {"tpu": {}},
-        {"cpu": {}},
-        {"cpu": {"static": "0 x", "dynamic": [1, 1, 2], "window": 2}},
-        {"cpu": {"static": "0", "dynamic": [1, 1], "window": 2}},
-    ],
-)
+RIGHT = {"static": "0", "dynamic": [1, 1, 2], "window": 2}
+WRONG = [[], {"tpu": RIGHT}, {"cpu": {}}]
+WRONG += [{"cpu": RIGHT | change} for change in ({"static": "0 x"}, {"dynamic": [1, 1]})]
+
+
+@pytest.mark.parametrize("told", WRONG)
 def test_other_trees_of_a_folder_are_refused(told: Any) -> None:
     with pytest.raises(ValueError, match="trees"):
         drafts_by_device(told)
+
+
+# -- as a notebook or a worker meets it
+
+
+def test_a_cell_of_a_notebook_shows_a_line_and_the_picture(pipe: Pipeline) -> None:
+    drawn = pipe.generate("a red lantern", "vanilla", seed=3)
+    assert len(repr(pipe)) < 120 and repr(drawn).startswith("<Result of vanilla: 'a red lantern', ")
+    picture = Image.open(BytesIO(drawn._repr_png_()))
+    assert picture.tobytes() == drawn.image.tobytes()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_pipeline_is_loaded_anew_in_each_process(copied: Any, pipe: Pipeline) -> None:
+    with pytest.raises(TypeError, match="a Pipeline cannot be copied or pickled"):
+        copied(pipe)
+
+
+def test_a_dtype_is_a_name_or_pytorchs(folder: str) -> None:
+    assert load(folder, device="cpu", dtype=torch.bfloat16).dtype == "bfloat16"
+    with pytest.raises(ValueError, match=r"^dtype must be one of auto, .*, got 'int8'$"):
+        load(folder, dtype=torch.int8)
+
+
+def test_a_pipeline_is_called_with_a_prompt_or_several(pipe: Pipeline) -> None:
+    one = pipe("a red lantern", "vanilla", seed=3)
+    two = pipe(["a red lantern", "two lanterns"], "vanilla", seed=3)
+    assert isinstance(one, Result) and isinstance(two, list)
+    assert two[0].tokens == one.tokens != two[1].tokens
+    with pytest.raises(ValueError, match=r"unknown setting 'guidance_scale'; it is cfg_scale here"):
+        pipe("a red lantern", guidance_scale=3.0)

@@ -12,7 +12,7 @@ import numpy
 import pytest
 import torch
 from PIL import Image
-from test_things import coarse, write_coloured
+from test_quality import coarse, write_coloured
 from tiny import command
 
 from examples.make_bundled_model import emoji

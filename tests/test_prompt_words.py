@@ -51,24 +51,15 @@ def test_a_thing_has_more_names_than_the_vocabulary() -> None:
     """Its plain name must be there. Plurals are no words of it."""
     names = {*WORDINGS["thing"][0], *THINGS, *(name for some in THINGS.values() for name in some)}
     assert set(BOOK.forms) == names | {plural(name) for name in names}
-    assert BOOK.forms.keys() > {"kitty", "kitties", "buses", "foxes", "snowmen", "fish", "monkeys"}
-    assert not {"kitty", "cats"} & BOOK.words
+    assert BOOK.forms.keys() > {"kitties", "foxes", "snowmen", "fish"} and "cats" not in BOOK.words
     assert not {"cat", "kitties"} & Phrasebook(BOOK.words - {"cat"}).forms.keys()
     assert BOOK.unread(["Hill", "KITTENS", "zebra"]) == ["zebra"]
-
-
-def test_full_captions_are_read_and_written_as_they_are() -> None:
-    for prompt in (*KIND_OF, *truth(400).captions):
-        reading = BOOK.read(prompt)
-        lacks = set() if reading.lanterns else set(OF_LANTERNS)
-        assert reading.said.keys() == WORDINGS.keys() - lacks, prompt
-        assert BOOK.completed(prompt).prompt == prompt
 
 
 @pytest.mark.parametrize("omit", [False, True])
 def test_captions_of_every_wording_are_read(omit: bool) -> None:
     """In other orders, and with attributes left unsaid: what is read is what the caption was made
-    from, and no more.
+    from, and no more. Full ones are drawn as they are.
     """
     scenes = sample(600, 5).attributes()
     captions = Captions({word: number for number, word in enumerate(vocabulary(), 1)})
@@ -83,6 +74,8 @@ def test_captions_of_every_wording_are_read(omit: bool) -> None:
         bare = {part for part in OF_LANTERNS if not ATTRIBUTES[part][values[part]]}
         there = values.keys() - bare
         assert reading.said.keys() <= there and (omit or reading.said.keys() == there), text
+    for prompt in (*KIND_OF, *truth(100).captions):
+        assert BOOK.completed(prompt).prompt == prompt
 
 
 @pytest.mark.parametrize(
@@ -115,25 +108,19 @@ SHY, NO_WIDTH, MARK = "\u00ad", "\u200b", "\ufeff"
         ("two red zebra sky lanterns by the lake", "two red sky lanterns by the lake at dusk", ""),
         ("four box lanterns in a field at dawn!", "four box lanterns in a field at dawn!", ""),
         ("a green box lantern and an apple", "one green box lantern over a lake at dusk", ONE_KIND),
-        ("two sky lanterns on a hill at dusk", "two sky lanterns over the hills at dusk", ""),
-        ("The kitten!", "a cat", ""),
         ("a fluffy cat with a moon", "a cat with a full moon", ""),
         ("one apple up the hill under a moonless sky", "an apple in the hills without a moon", ""),
-        ("apple in a field in the morning", "an apple on a plain at dawn", ""),
         ("two KITTENS by the lake at sunset", "a cat on a lake at dusk", ONE_THING),
-        ("cats", "a cat", ONE_THING),
         ("a red cat", "a cat", ONE_THING),
         ("a fish at night", "a fish at night", ""),
         ("5 fish", "a fish", ONE_THING),
         ("a cat and her kittens", "a cat", ""),
         ("a cat in a tree", "a cat", ONE_KIND),
-        ("a couple of lanterns", "two round lanterns over a lake at dusk", ""),
         ("two dozen lanterns", "four round lanterns over a lake at dusk", AT_MOST),
         ("no cat", "a cat", NOT_LEFT_OUT),
         ("zero lanterns", "three round lanterns over a lake at dusk", NOT_LEFT_OUT),
         ("a cat at night, no moon", "a cat at night without a moon", ""),
-        ("a_cat+at%20night", "a cat at night", ""),
-        ("three_red_round_lanterns_over_a_lake_at_dusk", USUAL, ""),
+        ("three_red_round+lanterns_over%20a_lake_at_dusk", USUAL, ""),
         (f"2 re{SHY}d lan{NO_WIDTH}terns{MARK}", "two red round lanterns over a lake at dusk", ""),
     ],
 )
@@ -148,11 +135,10 @@ def test_a_prompt_is_completed(prompt: str, drawn: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("prompt", "thing", "offer"),
     [
-        ("", "lanterns", "three red round lanterns over a lake at dusk"),
-        ("\u7ea2\u706f\u7b3c", "lanterns", "three red round lanterns over a lake at dusk"),
+        ("", "lanterns", USUAL),
+        ("\u7ea2\u706f\u7b3c", "lanterns", USUAL),
         ("Wolves at night", "a dog", "a dog at night"),
-        ("lamps at night", "lanterns", "three red round lanterns over a lake at night"),
-        ("raspberries in the hills", "a strawberry", "a strawberry in the hills"),
+        ("lamps at night", "lanterns", USUAL.replace("at dusk", "at night")),
     ],
 )
 def test_a_refusal_names_what_is_nearest_by_meaning(prompt: str, thing: str, offer: str) -> None:
@@ -163,8 +149,7 @@ def test_a_refusal_names_what_is_nearest_by_meaning(prompt: str, thing: str, off
     assert next(iter(offers.items())) == (thing, offer)
     assert len(offers) == MOST_OFFERS and "lanterns" in offers and "a cat" in offers
     assert f"and {1 + len(THINGS) - MOST_OFFERS} more" in str(refused.value)
-    for found in offers.values():
-        assert BOOK.completed(found).prompt == found
+    assert all(BOOK.completed(found).prompt == found for found in offers.values())
 
 
 @pytest.mark.parametrize(
@@ -172,18 +157,13 @@ def test_a_refusal_names_what_is_nearest_by_meaning(prompt: str, thing: str, off
     [
         (USUAL, USUAL, ""),
         ("eine Katze", "a cat", "eine, Katze cat"),
-        ("\U0001f431", "a cat", "\U0001f431 cat"),
         ("\u2764\ufe0f", "a heart", "\u2764 heart"),
         ("\U0001f3e1", "a house", "\U0001f3e1 house"),  # house with garden
-        ("\U0001f383", "a pumpkin", "\U0001f383 pumpkin"),  # jack-o-lantern
-        ("cta", "a cat", "cta cat"),
         ("a castel, two catz", "a castle", "castel castle, two, catz cat"),
         ("a dog riding a bike", "a dog", "riding, bike car"),
         ("a red car at night", "a car at night", "red"),
-        ("one cat, two dogs", "a cat", "two, dogs"),
         ("red and blue lanterns", USUAL, "blue"),
         ("five red lanterns", USUAL.replace("three", "four"), ""),
-        ("sunset over mountains", "three red round lanterns in the mountains at sunset", ""),
         ("a big hat for Maria", USUAL, "big, hat, Maria"),
     ],
 )
@@ -224,12 +204,6 @@ def test_a_chip_edits_a_prompt(before: str, chip: str, after: str) -> None:
     part, _, phrase = chip.partition(" ")
     assert BOOK.edited(before, part, phrase) == after
     assert phrase in BOOK.heard(after).parts.values() or phrase in BOOK.heard(before).parts.values()
-
-
-def test_a_model_of_lanterns_alone_offers_them() -> None:
-    book = Phrasebook(BOOK.words - set(THINGS))
-    with pytest.raises(NotDrawn, match=r": only lanterns\. Try: three red .* at dusk$"):
-        book.completed("a cat")
 
 
 def test_the_table_of_meanings_is_of_things_that_are_drawn() -> None:

@@ -1,5 +1,5 @@
-"""The measures of quality, each against its definition written out slowly, or a case whose answer
-is known.
+"""The measures of quality, and the judge of things: each against its definition written out slowly,
+or a case whose answer is known.
 """
 
 from __future__ import annotations
@@ -11,32 +11,27 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
+import torch.nn.functional as F
 from passes import step
+from PIL import Image
 from tiny import command
+from torch import Tensor
 
 from examples.make_bundled_model import emoji
 from examples.make_bundled_model.scenes import Renderer, sample
-from examples.quality import intervals, premise, scenes, tokens
+from examples.quality import intervals, judge, scenes, things, tokens
 from examples.quality.classifier import READ, load_classifier
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.scenes import full_caption
+from lantern_demo.scenes import THINGS, full_caption, with_article
 
-PROMPTS = [
-    "two red round lanterns over a lake at dusk",
-    "one blue sky lantern",
-    "three lanterns over a plain at night",
-]
+PROMPTS = ["two red lanterns over a lake", "one blue sky lantern", "three lanterns at night"]
 
 
 @pytest.fixture
 def bundled() -> Pipeline:
     return load("lantern-scenes", device="cpu")
-
-
-def test_a_share_has_an_interval() -> None:
-    assert intervals.wilson(0, 5)[0] == 0 and intervals.wilson(5, 5)[1] == 1
 
 
 def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> None:
@@ -110,13 +105,66 @@ def test_true_drawings_show_their_attributes_and_are_read_in_batches(
         load_classifier(Path("nowhere"), bundled.device)
 
 
+# -- the judge of things
+
+
+def coarse(pictures: Tensor) -> Tensor:
+    """A stand-in for the outside network: means of the picture's parts."""
+    return F.adaptive_avg_pool2d(pictures, 4).flatten(1)
+
+
+def write_coloured(sprites: Path) -> None:
+    """Write a sprite of a few random colours for every thing."""
+    g = torch.Generator().manual_seed(1)
+    coloured = torch.randint(256, (len(THINGS), 4, 8, 8), generator=g)
+    coloured[:, 3] = 255
+    emoji.write(sprites, F.interpolate(coloured.byte(), scale_factor=32))
+
+
+def test_a_picture_gets_the_name_of_the_nearest_drawings_behind_the_mean_of_all() -> None:
+    g = torch.Generator().manual_seed(3)
+    true = {name: torch.rand(3, 3, 8, 8, generator=g) for name in "abcdef"}
+    pictures = torch.rand(200, 3, 8, 8, generator=g)
+    means = {name: coarse(some).mean(0) for name, some in true.items()}
+    middle = sum(means.values()) / len(means)
+
+    def nearest(seen: Tensor) -> str:
+        return max(means, key=lambda name: F.cosine_similarity(means[name] - middle, seen, dim=0))
+
+    slowly = [nearest(seen - middle) for seen in coarse(pictures)]
+    assert judge.Judge(coarse, true.items()).named(pictures) == slowly
+    assert set(slowly) == set(true), "each is somebody's nearest"
+
+
 @pytest.mark.slow
-def test_pictures_differ_more_the_farther_the_neighbours(sprites: Path, tmp_path: Path) -> None:
-    command(premise, "--pictures", 8, "--sprites", sprites, "--out", tmp_path)
-    report = json.loads((tmp_path / "premise.json").read_text(encoding="utf-8"))
-    first, *others = report["rows"]
-    assert (first["tokens"], first["psnr"]) == ("true tokens", None)
-    assert [row["tokens"] for row in others[:-1]] == [f"neighbour {n}" for n in premise.RANKS]
-    psnr = [row["psnr"] for row in others]
-    assert psnr == sorted(psnr, reverse=True) and psnr[0] - psnr[-1] > 10
-    assert (tmp_path / "premise.webp").stat().st_size > 0
+def test_the_command_names_the_pictures_of_seeds_that_all_methods_share(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EAGLE-1 draws vanilla's pictures; LANTERN++ draws others."""
+    sprites, out, sheet = (tmp_path / name for name in ("sprites.npz", "things.json", "sheet.webp"))
+    write_coloured(sprites)
+    monkeypatch.setattr(things, "THINGS", dict.fromkeys(("cat", "apple")))
+    monkeypatch.setattr(things, "outside", lambda: coarse)
+    asked = "--methods", "vanilla", "eagle1", "lantern++", "--pictures", 3, "--seed", 7
+    given = "--model", tiny_model, "--sprites", sprites, "--out", out, "--sheet", sheet
+    command(things, *given, *asked, "--processes", 2)
+    report = json.loads(out.read_text(encoding="utf-8"))
+    assert [row["thing"] for row in report["things"]] == ["cat", "apple"]
+    pipe, renderer = load(tiny_model, "cpu"), Renderer(emoji.read(sprites), "cpu")
+    known = {name: judge.drawings(renderer, name, 1) for name in ("cat", "apple")}
+    names = judge.Judge(coarse, known.items())
+    for row in report["things"]:
+        assert row["vanilla"] == row["eagle1"]
+        for method in ("vanilla", "lantern++"):
+            seeds = things.seeds_of(7, 3)[row["thing"]]
+            made = [pipe.generate(with_article(row["thing"]), method, seed=s).image for s in seeds]
+            images = torch.stack([torch.from_numpy(numpy.array(one)) for one in made])
+            found = names.named(images.permute(0, 3, 1, 2) / 255)
+            assert row[method] == things.told(found, row["thing"])
+    assert things.told(["cat", "apple", "owl", "apple"], "apple")["share"] == 0.5
+    for method, told in report["methods"].items():
+        shares = [row[method]["share"] for row in report["things"]]
+        assert told["mean_share"] == pytest.approx(sum(shares) / 2, abs=1e-4)
+        assert told["least_share"] == min(shares)
+    assert "| mean of all |" in out.with_suffix(".md").read_text(encoding="utf-8")
+    assert Image.open(sheet).height == things.HEAD + things.TILE

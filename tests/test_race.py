@@ -6,16 +6,13 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import os
-import shutil
 import sys
 import threading
-import traceback
-from collections import Counter, deque
-from collections.abc import Iterable
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from functools import partial
+from contextlib import closing, nullcontext
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +25,7 @@ from tiny import page_of, ran, write_tiny_model
 
 from lantern_demo import load
 from lantern_demo.decoding import timing
-from lantern_demo.decoding.graphs import Runner, Runners
+from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.timing import Clock
@@ -38,7 +35,7 @@ from lantern_demo.runs import pipeline, race
 from lantern_demo.runs.pipeline import Drawing, Pipeline
 from lantern_demo.runs.race import SLICE_SECONDS, Rotation
 from lantern_demo.runs.result import MethodFailed, Result
-from lantern_demo.ui import api, compare, files, texts
+from lantern_demo.ui import compare, files, texts
 from lantern_demo.ui.actions import begin
 from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle
 from lantern_demo.ui.components import status_html
@@ -52,26 +49,6 @@ DEFAULT = [method.id for method in METHODS.values() if method.default]
 KNOBS: dict[str, Any] = {"lantern_k": 10, "tree": "small", "seed": 3}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=8)
-
-
-@pytest.fixture
-def guided(folder: Path, tmp_path: Path) -> Path:
-    """The folder with a preset of its own."""
-    copy = shutil.copytree(folder, tmp_path / "guided")
-    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
-    config["preset"] = {"cfg_scale": 1.5}
-    (copy / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    return copy
-
-
-@pytest.fixture(scope="module")
-def pipe(folder: Path) -> Pipeline:
-    return load(folder, device="cpu")
-
-
 def turns(seconds: dict[str, float], count: int) -> list[str]:
     """Whose turn it is, `count` times, among runs whose steps take so many seconds each."""
     rotation, found = Rotation(seconds), []
@@ -82,17 +59,14 @@ def turns(seconds: dict[str, float], count: int) -> list[str]:
 
 
 def test_slices_are_equal_whatever_a_step_takes() -> None:
-    seconds = {"slow": 0.05, "quick": 0.001, "middling": 0.013}
-    spent = dict.fromkeys(seconds, 0.0)
-    for name in turns(seconds, 2500):
-        spent[name] += seconds[name]
-        assert (
-            max(spent.values()) - min(spent.values()) <= SLICE_SECONDS + seconds["slow"] + 1e-9
-        ), "over the whole run"
-    assert min(spent.values()) > 2
-    found = turns({"a": 1.0, "b": 0.5}, 120)  # steps longer than a slice
-    for count in range(1, 100):
-        assert abs(found[:count].count("a") - 0.5 * found[:count].count("b")) <= 1
+    """Also of steps that are longer than a slice."""
+    for seconds in ({"slow": 0.05, "quick": 0.001, "middling": 0.013}, {"a": 1.0, "b": 0.5}):
+        spent = dict.fromkeys(seconds, 0.0)
+        for name in turns(seconds, 2500):
+            spent[name] += seconds[name]
+            apart = max(spent.values()) - min(spent.values())
+            assert apart <= SLICE_SECONDS + max(seconds.values()) + 1e-9
+        assert min(spent.values()) > 2
 
 
 def test_every_rotation_begins_with_another_run_and_one_that_is_out_leaves_its_turns() -> None:
@@ -124,10 +98,11 @@ def test_tokens_are_those_of_a_run_alone(pipe: Pipeline, monkeypatch: pytest.Mon
     assert {e.schedule for e in alone.values()} == {"alone"}
 
 
-def failing_when_crowded(monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: int) -> None:
-    """Let memory run out where more than `most` caches of the target are alive."""
-    alive = WeakSet[Any]()
-    real = pipe.target.new_cache
+def caches_of(
+    monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: float = math.inf
+) -> WeakSet[Any]:
+    """The target's caches that are alive, from now on. Memory does not hold more than `most`."""
+    alive, real = WeakSet[Any](), pipe.target.new_cache
 
     def counted(rows: int, length: int) -> Any:
         if len(alive) >= most:
@@ -136,6 +111,13 @@ def failing_when_crowded(monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: 
         return cache
 
     monkeypatch.setattr(pipe.target, "new_cache", counted)
+    return alive
+
+
+def results(pipe: Pipeline, methods: list[str] | None = None) -> dict[str, Result]:
+    """The results of a race."""
+    events = pipe.compare(PROMPT, methods, **KNOBS)
+    return {method: event for method, event in events if isinstance(event, Result)}
 
 
 @pytest.mark.slow
@@ -144,15 +126,10 @@ def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(
 ) -> None:
     wanted = {method: pipe.generate(PROMPT, method, **KNOBS).tokens for method in DEFAULT}
     monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
-    failing_when_crowded(monkeypatch, pipe, 2)
-    found = {
-        method: event
-        for method, event in pipe.compare(PROMPT, **KNOBS)
-        if isinstance(event, (Result, MethodFailed))
-    }
-    assert {method: getattr(event, "tokens", event) for method, event in found.items()} == wanted
+    caches_of(monkeypatch, pipe, 2)
+    found = results(pipe)
+    assert {method: event.tokens for method, event in found.items()} == wanted
     for event in found.values():
-        assert isinstance(event, Result)
         assert (event.schedule, event.schedule_reason) == ("in turn", pipeline.CROWDED)
         assert event.method == "vanilla" or event.tree.endswith(" (small)"), "no tree had to shrink"
 
@@ -160,44 +137,40 @@ def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(
 def test_no_race_is_begun_that_memory_cannot_hold(
     pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its memory is estimated."""
-    monkeypatch.setattr(
-        pipeline, "no_room_to_race", lambda *_: "5 methods at once need about 9.0 GiB"
-    )
-    events = list(pipe.compare(PROMPT, ["vanilla", "eagle1"], **KNOBS))
-    assert [name for name, _ in groupby(method for method, _ in events)] == ["vanilla", "eagle1"]
-    (reason,) = {event.schedule_reason for _, event in events if isinstance(event, Result)}
-    assert reason == "5 methods at once need about 9.0 GiB"
+    """Its memory is estimated. Idle runners of other settings have none to spare."""
     kept: list[int] = []
-    monkeypatch.setattr(pipeline, "no_room_to_race", lambda *given: kept.append(given[-1]))
+    monkeypatch.setattr(pipeline, "no_room_to_race", lambda *of: kept.append(of[-1]) or "no room")
     monkeypatch.setattr(pipe, "_runners", Runners())
     other: Any = SimpleNamespace(name="graphs", steps=SimpleNamespace(results=torch.zeros(1)))
     pipe._runners.give("of other settings", other)
-    list(pipe.compare(PROMPT, ["vanilla", "eagle1"], **KNOBS))
-    assert kept == [0], "none that a run cannot use"
+    events = list(pipe.compare(PROMPT, ["vanilla", "eagle1"], **KNOBS))
+    assert [name for name, _ in groupby(method for method, _ in events)] == ["vanilla", "eagle1"]
+    reasons = {event.schedule_reason for _, event in events if isinstance(event, Result)}
+    assert reasons == {"no room"} and kept == [0]
+
+
+def test_there_is_room_for_what_the_runs_take(monkeypatch: pytest.MonkeyPatch) -> None:
     info = REGISTRY["llamagen-t2i-512"]
     each = checkpoints.run_bytes(info.published, "bfloat16")
-    for free, fits in ((5 * each, True), (5 * each - 1, False)):
-        monkeypatch.setattr(checkpoints, "free_memory", lambda _, free=free: free)
+    for lacking in (0, 1):
+        monkeypatch.setattr(checkpoints, "free_memory", lambda _, less=lacking: 5 * each - less)
         why = checkpoints.no_room_to_race(info, torch.device("cpu"), "bfloat16", 5)
-        assert (why is None) == fits
+        assert (why is None) == (lacking == 0)
 
 
 def test_leaving_a_race_ends_all_its_runs(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: set[str] = set()
-    close = Drawing.close
+    seen, take = dict[str, Drawing](), Drawing.next
 
-    def watched(self: Drawing) -> None:
-        close(self)
-        assert inspect.getgeneratorstate(self.steps) == inspect.GEN_CLOSED
-        ended.add(self.plan.method.id)
+    def noted(self: Drawing) -> Any:
+        seen[self.plan.method.id] = self
+        return take(self)
 
-    monkeypatch.setattr(Drawing, "close", watched)
+    monkeypatch.setattr(Drawing, "next", noted)
     with closing(pipe.compare(PROMPT, **KNOBS)) as events:
-        seen: set[str] = set()
-        while seen != set(DEFAULT):
-            seen.add(next(events)[0])
-    assert ended == set(DEFAULT)
+        while len(seen) < len(DEFAULT):
+            next(events)
+    states = {inspect.getgeneratorstate(drawing.steps) for drawing in seen.values()}
+    assert states == {inspect.GEN_CLOSED}
     assert pipe.generate(PROMPT, **KNOBS).tokens, "the device is free"
 
 
@@ -215,14 +188,7 @@ def test_a_race_that_is_over_time_takes_no_more_steps(
 def test_a_method_that_is_done_keeps_no_caches_while_others_go_on(
     pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alive, real = WeakSet[Any](), pipe.target.new_cache
-
-    def noted(rows: int, length: int) -> Any:
-        alive.add(cache := real(rows, length))
-        return cache
-
-    monkeypatch.setattr(pipe.target, "new_cache", noted)
-    left = set(DEFAULT)
+    alive, left = caches_of(monkeypatch, pipe), set(DEFAULT)
     for method, event in pipe.compare(PROMPT, **KNOBS):
         if isinstance(event, Result):
             left.remove(method)
@@ -230,64 +196,34 @@ def test_a_method_that_is_done_keeps_no_caches_while_others_go_on(
     assert not left
 
 
-def test_few_generators_stand_round_a_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of this package that wait, in whichever thread, while the last step is taken."""
-    package, counts, take = Path(compare.__file__).parents[1], [0], Runner.next
-
-    def noted(self: Runner, committed: int) -> Any:
-        codes = [
-            frame.f_code
-            for top in sys._current_frames().values()
-            for frame, _ in traceback.walk_stack(top)
-        ]
-        ours = [code for code in codes if package in Path(code.co_filename).parents]
-        counts[0] = sum(bool(code.co_flags & inspect.CO_GENERATOR) for code in ours)
-        return take(self, committed)
-
-    def counted(run: Iterable[Any]) -> int:
-        deque(run, maxlen=0)
-        return counts[0]
-
-    service, _, event = page_of(folder, draw)
-    pipe = service.wait()
-    monkeypatch.setattr(Runner, "next", noted)
-    assert counted(pipe.stream(PROMPT, **KNOBS)) == counted(pipe.compare(PROMPT, **KNOBS)) == 3
-    assert counted(api._draw(None, service)(PROMPT)) == 6
-    assert counted(pressed(event)) == 6, "on the page"
-
-
 def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) -> None:
     """It would wait for itself; another thread's waits."""
-    refused: list[str] = []
 
-    def nested() -> None:
+    def nested() -> str:
         with closing(pipe.compare(PROMPT, **KNOBS)) as events:
             next(events)
-            try:
+            with pytest.raises(RuntimeError) as refused:
                 pipe.generate(PROMPT, **KNOBS)
-            except RuntimeError as error:
-                refused.append(str(error))
+        return str(refused.value)
 
-    thread = threading.Thread(target=nested, daemon=True)
-    thread.start()
-    thread.join(60)
-    assert refused == [
-        "a run of this pipeline is still open in this thread; go through its events to the end, or "
-        "close it"
-    ]
-    opened = pipe.stream(PROMPT, **KNOBS)
-    next(opened)
     with ThreadPoolExecutor(1) as other:
+        assert "is still open in this thread" in other.submit(nested).result(timeout=60)
+        opened = pipe.stream(PROMPT, **KNOBS)
+        next(opened)
         waiting = other.submit(pipe.generate, PROMPT, **KNOBS)
         *_, last = opened
         assert isinstance(last, Result) and waiting.result(timeout=60).tokens == last.tokens
 
 
+def warms_up(pipe: Pipeline, *methods: str, **settings: Any) -> bool:
+    """Whether a race has to warm up a method first."""
+    events = list(pipe.race(pipe.request(PROMPT, list(methods) or None, **settings)))
+    return any(event is None for _, event in events)
+
+
 def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:
     pipe.prepare()
-    assert [
-        method for method, event in pipe.race(pipe.request(PROMPT, seed=1)) if event is None
-    ] == []
+    assert not warms_up(pipe, seed=1)
 
 
 def test_the_latest_warm_ups_alone_are_remembered(
@@ -296,68 +232,49 @@ def test_the_latest_warm_ups_alone_are_remembered(
     """Anybody may ask for any tree."""
     monkeypatch.setattr(pipeline, "MOST_WARM", 3)
     monkeypatch.setattr(pipe, "_warm", {})
-
-    def warms_up(tree: str) -> bool:
-        events = list(pipe.race(pipe.request(PROMPT, ["eagle1"], tree=tree)))
-        return any(event is None for _, event in events)
-
-    found = [warms_up(tree) for tree in ("0", "0 1", "0 00", "0 1 2", "0 00", "0")]
-    assert found == [True, True, True, True, False, True]
-    assert len(pipe._warm) == 3
+    trees = "0", "0 1", "0 00", "0 1 2", "0 00", "0"
+    found = [warms_up(pipe, "eagle1", tree=tree) for tree in trees]
+    assert found == [True, True, True, True, False, True] and len(pipe._warm) == 3
 
 
 def test_equal_tokens_have_the_seconds_of_their_one_picture(pipe: Pipeline) -> None:
-    events = pipe.compare(PROMPT, ["vanilla", "eagle1"], **KNOBS)
-    done = {method: event for method, event in events if isinstance(event, Result)}
-    assert done["vanilla"].tokens == done["eagle1"].tokens
-    assert done["vanilla"].seconds["image"] == done["eagle1"].seconds["image"] > 0
+    vanilla, eagle1 = results(pipe, ["vanilla", "eagle1"]).values()
+    assert vanilla.tokens == eagle1.tokens
+    assert vanilla.seconds["image"] == eagle1.seconds["image"] > 0
 
 
 # -- threads and a busy machine
 
 
-def test_threads_of_a_small_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.delenv("LANTERN_THREADS", raising=False)
-    cpu, usual = torch.device("cpu"), device.Threads(device._USUAL_THREADS, "as PyTorch chooses")
-    assert device.pick_threads(None, cpu, small=True).count == 1
-    assert device.pick_threads(None, torch.device("cuda"), small=False) == usual
-    monkeypatch.setenv("OMP_NUM_THREADS", "3,2")
-    assert device.pick_threads(None, cpu, small=True).reason == "as OMP_NUM_THREADS says"
-    for wrong in ("7500m", "0", "all"):
-        monkeypatch.setenv("OMP_NUM_THREADS", wrong)
-        assert device.pick_threads(None, cpu, small=True).reason.startswith("a small model")
-    monkeypatch.setenv("LANTERN_THREADS", "3")
-    assert device.pick_threads(None, cpu, small=True) == device.Threads(
-        3, "as LANTERN_THREADS says"
-    )
-    assert device.pick_threads(2, cpu, small=True) == device.Threads(2, "as threads says")
-    allowed = "must be a whole number between 1 and 1024, got"
-    for wrong in ("many", "0", "1025"):
-        monkeypatch.setenv("LANTERN_THREADS", wrong)
-        with pytest.raises(ValueError, match=f"LANTERN_THREADS {allowed} '{wrong}'"):
-            device.pick_threads(None, cpu, small=True)
-    for wrong in (0, 1.5, True):
-        with pytest.raises(ValueError, match=f"threads {allowed} {wrong}"):
-            load(folder, device="cpu", threads=wrong)  # type: ignore[arg-type]
+THREADS: list[tuple[dict[str, str], bool, str, int, str]] = [
+    ({}, True, "cpu", 1, "a small model"),
+    ({}, False, "cuda", 8, "as PyTorch chooses"),
+    ({"OMP_NUM_THREADS": "3,2"}, True, "cpu", 8, "as OMP_NUM_THREADS says"),
+    *(({"OMP_NUM_THREADS": odd}, True, "cpu", 1, "a small model") for odd in ("7500m", "0", "all")),
+    ({"OMP_NUM_THREADS": "2", "LANTERN_THREADS": "3"}, True, "cpu", 3, "as LANTERN_THREADS says"),
+    ({"OMP_WAIT_POLICY": "PASSIVE"}, False, "cpu", 4, "sleep while they wait"),
+    *(({"OMP_WAIT_POLICY": odd}, False, "cpu", 1, "was not passive") for odd in ("active", "")),
+]
 
 
-def test_a_large_model_has_several_threads_where_they_sleep(
-    monkeypatch: pytest.MonkeyPatch,
+def test_threads_and_the_reason_for_their_number(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where they would spin it has one, and it never has more than a container's quota."""
-    for name in ("OMP_NUM_THREADS", "LANTERN_THREADS"):
-        monkeypatch.delenv(name, raising=False)
-    cpu = torch.device("cpu")
-    monkeypatch.setattr(device, "processors", lambda: 3)
-    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
-    found = device.pick_threads(None, cpu, small=False)
-    assert found.count == 3 and "sleep while they wait" in found.reason
-    for policy in ("active", ""):
-        monkeypatch.setenv("OMP_WAIT_POLICY", policy)
-        found = device.pick_threads(None, cpu, small=False)
-        assert found.count == 1
-        assert "OMP_WAIT_POLICY was not passive when PyTorch was loaded" in found.reason
+    """Eight are usual, of which a container's quota allows four. A large model has several where
+    they sleep.
+    """
+    monkeypatch.setattr(device, "_USUAL_THREADS", 8)
+    monkeypatch.setattr(device, "processors", lambda: 4)
+    for variables, small, on, count, reason in THREADS:
+        for name in ("OMP_NUM_THREADS", "LANTERN_THREADS", "OMP_WAIT_POLICY"):
+            monkeypatch.setenv(name, variables.get(name, ""))
+        found = device.pick_threads(None, torch.device(on), small)
+        assert found.count == count and reason in found.reason, variables
+    monkeypatch.setenv("LANTERN_THREADS", "1025")
+    assert device.pick_threads(2, torch.device("cpu"), small=True).reason == "as threads says"
+    for name, given in (("LANTERN_THREADS", {}), ("threads", {"threads": 1.5})):
+        with pytest.raises(ValueError, match=f"^{name} must be a whole "):
+            load(folder, device="cpu", **given)
 
 
 def test_threads_are_told_to_sleep_before_pytorch_is_loaded() -> None:
@@ -405,7 +322,8 @@ def pressed(event: Any) -> list[dict[Any, Any]]:
     """All answers to a press of Draw with a typed prompt, on a page that shows nothing."""
     service, w, _, form = event.fn.args
     preset = service.wait().defaults.as_dict()
-    given = {form.methods: list(DEFAULT), form.seed: 3, w.result: Shown(), form.prompt: PROMPT}
+    given = {form.methods: list(DEFAULT), form.seed: 3, form.prompt: PROMPT}
+    given |= {w.result: Shown(), w.keep: None}
     given |= {form.others: {name: preset[name] for name in OTHERS}}
     return list(event.fn(given | {knob: preset[name] for name, knob in form.knobs.items()}))
 
@@ -416,7 +334,7 @@ def test_the_page_says_that_the_methods_did_not_race(
 ) -> None:
     monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
     service, w, event = page_of(folder, draw)
-    failing_when_crowded(monkeypatch, service.wait(), 2)
+    caches_of(monkeypatch, service.wait(), 2)
     told = [answer[w.status] for answer in pressed(event) if isinstance(answer.get(w.status), str)]
     assert not any("race" in state for state in told[:-1])
     assert f"one after the other, not as a race: {pipeline.CROWDED}." in told[-1]
@@ -425,10 +343,10 @@ def test_the_page_says_that_the_methods_did_not_race(
 def test_the_place_in_the_queue_is_told(folder: Path) -> None:
     """Whoever has the turn counts, and all who wait."""
     service, w, _ = page_of(folder, draw)
-    pressed = partial(begin, service, lambda: 2, w, w.status, False, Shown())
-    with service.wait().turn():
-        assert pressed()[w.status] == status_html(texts.waits(3, 0.0), "busy")
-    assert pressed()[w.status] == status_html(texts.waits(2, 0.0), "busy")
+    for place, turn in ((3, service.wait().turn()), (2, nullcontext())):
+        with turn:
+            told = begin(service, lambda: 2, w, w.status, False, Shown())[w.status]
+        assert told == status_html(texts.waits(place, 0.0), "busy")
 
 
 def test_what_cannot_be_repeated_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -460,57 +378,54 @@ def test_a_fault_of_repeat_or_of_the_twin_ends_in_a_sentence(
 
 @pytest.mark.slow
 def test_a_frame_of_the_page_holds_only_what_is_new(
-    guided: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files and characters of an answer do not grow with what has finished; pictures come last."""
+    """Files and characters of an answer do not grow with what has finished; pictures come last. The
+    model has a preset of its own.
+    """
+    config = write_tiny_model(tmp_path / "guided") / "config.json"
+    own = json.loads(config.read_text(encoding="utf-8")) | {"preset": {"cfg_scale": 1.5}}
+    config.write_text(json.dumps(own), encoding="utf-8")
     monkeypatch.setattr("lantern_demo.ui.frames.FRAME_SECONDS", 0.0)
     saved: list[str] = []
     write = files.write_picture
-    monkeypatch.setattr(
-        "lantern_demo.ui.compare.write_picture",
-        lambda *arguments: saved.append("") or write(*arguments),
-    )
-    service, w, event = page_of(guided, draw)
+    monkeypatch.setattr(compare, "write_picture", lambda *of: saved.append("") or write(*of))
+    service, w, event = page_of(config.parent, draw)
     opening, *frames = [answer for answer in pressed(event) if w.stage in answer]
-    assert w.shown in opening and not any(w.shown in answer for answer in frames), (
-        "the page's state is handed over once"
-    )
+    assert [w.shown in answer for answer in (opening, *frames)].count(True) == 1
     views = [json.loads(answer[w.stage]) for answer in frames]
     assert len(views) > 50 and not any("pictures" in view for view in views)
-    marks = [
+    marks = Counter(
         (method, *mark) for view in views for method, new in view["fresh"].items() for mark in new
-    ]
-    assert 0 < max(Counter(marks).values()) <= FRAMES_TOLD, "told again a few times alone"
+    )
+    assert 0 < max(marks.values()) <= FRAMES_TOLD, "told again a few times alone"
     shown = opening[w.shown]
     for method, entry in shown.record["methods"].items():
         told = {place: token for name, place, _, token in marks if name == method}
-        assert [told[place] for place in range(entry["tokens"])] == entry["token_ids"], (
-            "every token is told"
-        )
+        assert [told[place] for place in range(entry["tokens"])] == entry["token_ids"]
     assert len(saved) == len(DEFAULT) and set(shown.files) == set(DEFAULT)
     final = json.loads(settle(service, w, shown, [])[w.stage])
+    assert all(lane["picture"] for lane in final["lanes"]), "what a browser skipped is there"
     for lane in [*views[-1]["lanes"], *final["lanes"]]:
         assert "guidance" not in lane["ran"], "the folder's own preset needs no words"
-    assert all(lane["picture"] for lane in final["lanes"]), "what a browser skipped is there"
 
 
 def test_one_thread_computes_whichever_asks(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads: list[str] = []
-    take = Drawing.next
+    threads, take = set[str](), Drawing.next
 
-    def recorded(self: Drawing) -> Any:
-        threads.append(threading.current_thread().name)
+    def noted(self: Drawing) -> Any:
+        threads.add(threading.current_thread().name)
         return take(self)
 
-    monkeypatch.setattr(Drawing, "next", recorded)
+    monkeypatch.setattr(Drawing, "next", noted)
     service = Service(tiny_model, "cpu")
-    request = service.request("a lantern", ["vanilla", "eagle1"], {"seed": 3})
-    frames = service.frames(request)
+    frames = service.frames(service.request("a lantern", ["vanilla", "eagle1"], {"seed": 3}))
     found = []
     while None not in found:  # as Gradio does: every item is asked for from another thread
         with ThreadPoolExecutor(1) as asking:
             found.append(asking.submit(next, frames, None).result())
     assert [item.method for item in found if isinstance(item, Result)] == ["vanilla", "eagle1"]
-    assert len(set(threads)) == 1 and threads[0].startswith("device")
+    (name,) = threads
+    assert name.startswith("device")

@@ -6,7 +6,6 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -27,14 +26,8 @@ pytestmark = pages.IN_A_BROWSER
 
 # Bounds so wide that every method that may accept more does, and trees so small that they are drawn
 # with pictures.
-ASKED = {
-    "seed": 3,
-    "tree": "small",
-    "window": 4,
-    "lantern_k": 10,
-    "lantern_delta": 0.5,
-    "lanternpp_lambda": 5.5,
-}
+ASKED = {"seed": 3, "tree": "small", "window": 4}
+ASKED |= {"lantern_k": 10, "lantern_delta": 0.5, "lanternpp_lambda": 5.5}
 HEADLINE = "#headline h1"
 TYPICAL = Path(ui.__file__).with_name("typical.json")
 # the parts of a bar, as shares of its whole width
@@ -51,13 +44,9 @@ def shown(browser: Browser, server: str) -> Iterator[Page]:
 
 
 def scrub(page: Page, per_mille: int) -> None:
-    page.get_by_label(texts.WEB["scrub"]).evaluate(
-        """(bar, to) => {
-          bar.value = to;
-          bar.dispatchEvent(new Event("input", { bubbles: true }));
-        }""",
-        per_mille,
-    )
+    bar = page.get_by_label(texts.WEB["scrub"])
+    change = "bar.dispatchEvent(new Event('input', { bubbles: true }))"
+    bar.evaluate(f"(bar, to) => {{ bar.value = to; {change}; }}", per_mille)
 
 
 def drawn(page: Page, server: str, methods: list[str], **asked: Any) -> list[dict[str, Any]]:
@@ -69,24 +58,6 @@ def drawn(page: Page, server: str, methods: list[str], **asked: Any) -> list[dic
     lanes = pages.lanes_of(page)
     assert [lane["id"] for lane in lanes] == methods
     return lanes
-
-
-# -- the race
-
-
-def test_races_are_timed_in_a_browser(
-    browser: Browser, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One race, as `examples/page_picture.py` times ten of them."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "examples")
-    program = import_module("page_picture")
-    monkeypatch.setattr(program, "RACES", 1)
-    program.races(browser, server, tmp_path / "page.json")
-    told = json.loads((tmp_path / "page.json").read_text(encoding="utf-8"))
-    rows = told["rows"]
-    assert list(rows) == DEFAULT and len(told["races"]) == 1
-    assert rows["vanilla"]["speedup"] == 1 and rows["eagle1"]["speedup"] > 0
-    assert rows["vanilla"]["steps"] > rows["lantern++"]["steps"]
 
 
 # -- the replay
@@ -123,8 +94,8 @@ def test_a_replay_counts_in_the_headline_and_ends_with_the_result(tab: Page, ser
 
 
 def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
-    """The headline, each lane's seconds, where they come from, and its place; half-way its
-    pieces. Bars are seconds at the end, on one scale.
+    """The headline, each lane's seconds, where they come from, and its place; half-way its pieces.
+    Bars are seconds at the end, on one scale. Why a method won is told then.
     """
     run = recorded_runs()[0].record["methods"]
     expect(shown.locator(HEADLINE)).to_have_text(result_of(run))
@@ -134,8 +105,8 @@ def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
     expect(shown.locator(f"#lane-{order[0].replace('+', 'p')}[data-first]")).to_be_visible()
     for name, lane in zip(run, LANES, strict=True):
         card = shown.locator(f"#lane-{lane}")
-        places = ["1st", "2nd", "3rd", "4th", "5th"]
-        expect(card.locator(".place")).to_have_text(places[order.index(name)])
+        place = texts.WEB["places"][order.index(name)]  # type: ignore[index]
+        expect(card.locator(".place")).to_have_text(place)
         steps, took = run[name]["steps"], run[name]["decode_seconds"]
         expect(card.locator(".big")).to_have_text(f"{took:.2f} s")
         made = f"= {steps} steps \u00d7 {1000 * took / steps:.1f} ms"
@@ -147,10 +118,12 @@ def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
         shares.insert(1, took / longest - sum(shares))
         bar = card.locator(".bar").evaluate(BAR)
         assert bar == pytest.approx(shares, abs=0.006), name
-    pill = shown.locator("#lane-vanilla .pill")
-    expect(pill).to_be_visible()
+    ends = [shown.locator(part) for part in ("#lane-vanilla .pill", "#stage .why")]
+    for part in ends:
+        expect(part).to_be_visible()
     scrub(shown, 500)
-    expect(pill).to_be_hidden()
+    for part in ends:
+        expect(part).to_be_hidden()
     half = run["vanilla"]["events"]["milliseconds"][-1] / 2
     for name, lane in zip(run, LANES, strict=True):  # each on its own clock
         events = run[name]["events"]
@@ -162,51 +135,49 @@ def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
     scrub(shown, 1000)
 
 
+WHY = "1.80 pieces a step, each step 0.90 times as dear as vanilla's: 2.00\u00d7. "
+WHY += "It breaks even at 0.90 pieces a step."
+HEAD, REASON = "headlineOf(lanes).join('').replaceAll('\\u00a0', ' ')", "reason(lanes)"
+# A function, the seconds of its lanes, and what it returns. Lanes are vanilla, EAGLE-1, LANTERN++.
+TOLD: list[tuple[str, tuple[float | None, ...], str]] = [
+    (HEAD, (2, 1, 3), "EAGLE-1 won: 1.00 s. Vanilla: 2.00 s."),
+    (HEAD, (2, None, 3), "Vanilla won: 2.00 s. LANTERN++: 3.00 s."),
+    (HEAD, (None, 1, 3), "EAGLE-1 won: 1.00 s. LANTERN++: 3.00 s."),
+    (HEAD, (None, 1, None), "EAGLE-1 took 1.00 s."),
+    (HEAD, (2, 1, 1.0009), "EAGLE-1 and LANTERN++ tie: 1.00 s. Vanilla: 2.00 s."),
+    (HEAD, (2, 1, 1.0021), "EAGLE-1 won: 1.000 s. Vanilla: 2.000 s."),
+    (REASON, (2, 1, 3), f"EAGLE-1 won here: {WHY}"),
+    (REASON, (2, 1, 1.0009), f"EAGLE-1 came first, too: {WHY}"),
+    (REASON, (2, None, None), ""),
+]
+
+
 def test_a_race_is_told_in_seconds_whoever_won(browser: Browser) -> None:
     """In the headline, in the places, and why. What is less than a millisecond apart is a tie."""
 
-    def lane(name: str, steps: int, took: float) -> dict[str, Any]:
-        shown = {"id": name, "label": METHODS[name].label, "steps": steps}
-        return shown | {"milliseconds": [1, took]}
+    def lanes(took: tuple[float | None, ...]) -> list[dict[str, Any]]:
+        names = zip(("vanilla", "eagle1", "lantern++"), (255, 142, 98), took, strict=True)
+        return [
+            {"id": name, "label": METHODS[name].label, "steps": steps}
+            | {"milliseconds": [1, 1000 * seconds]}
+            for name, steps, seconds in names
+            if seconds
+        ]
 
-    vanilla = lane("vanilla", 255, 2000)
-    slow, quick = lane("lantern++", 98, 3000), lane("eagle1", 142, 1000)
     with scripts(browser, "dom", "clock") as page:
         page.evaluate("words => { window.WORDS = words; }", texts.WEB)
-
-        def asked(call: str, *lanes: dict[str, Any]) -> Any:
-            return page.evaluate(f"lanes => {call}", list(lanes))
-
-        headline = "headlineOf(lanes).join('').replaceAll('\\u00a0', ' ')"
-        told = "EAGLE-1 won: 1.00 s. Vanilla: 2.00 s."
-        assert asked(headline, vanilla, slow, quick) == told
-        assert asked(headline, vanilla, slow) == "Vanilla won: 2.00 s. LANTERN++: 3.00 s."
-        assert asked(headline, quick, slow) == "EAGLE-1 won: 1.00 s. LANTERN++: 3.00 s."
-        assert asked(headline, quick) == "EAGLE-1 took 1.00 s."
-        tied = slow | {"milliseconds": [1, 1000.9]}
-        told = "EAGLE-1 and LANTERN++ tie: 1.00 s. Vanilla: 2.00 s."
-        assert asked(headline, vanilla, quick, tied) == told
-        near = slow | {"milliseconds": [1, 1002.1]}
-        told = "EAGLE-1 won: 1.000 s. Vanilla: 2.000 s."
-        assert asked(headline, vanilla, quick, near) == told, "two digits would look like a tie"
-        done = [{"id": name, "phase": "done"} for name in "abc"]
+        for call, took, told in TOLD:
+            assert page.evaluate(f"lanes => {call}", lanes(took)) == told
+        lost = page.evaluate(f"lanes => {REASON}", lanes((2, None, 3)))
+        assert lost.startswith("Vanilla won here. LANTERN++ came nearest: 2.60 pieces a step")
+        busy = [lane | {"disturbed": True} for lane in lanes((2, 1, 3))]
+        assert page.evaluate(f"lanes => {REASON}", busy) == f"{TOLD[6][2]} {texts.WEB['disturbed']}"
+        done = [{"id": a, "phase": "done"} for a in "abc"]
         seconds = [one | {"seconds": s} for one, s in zip(done, (0.6289, 0.628, 0.64), strict=True)]
-        assert asked("[...ranksOf(lanes).values()]", *seconds) == [0, 0, 2]
-        open_ = {"id": "d", "phase": "drawing", "seconds": 0.631}
-        assert asked("[...ranksOf(lanes).keys()]", *seconds, open_) == ["a", "b"]
-        numbers = (
-            "1.80 pieces a step, each step 0.90 times as dear as vanilla's: 2.00\u00d7. "
-            "It breaks even at 0.90 pieces a step."
-        )
-        assert asked("reason(lanes)", vanilla, slow, quick) == f"EAGLE-1 won here: {numbers}"
-        told = f"EAGLE-1 came first, too: {numbers}"
-        assert asked("reason(lanes)", vanilla, quick, tied) == told
-        lost = asked("reason(lanes)", vanilla, slow)
-        told = "Vanilla won here. LANTERN++ came nearest: 2.60 pieces a step, each step 3.90 times"
-        assert lost.startswith(told)
-        assert asked("reason(lanes)", vanilla) == ""
-        disturbed = asked("reason(lanes)", vanilla, quick | {"disturbed": True})
-        assert disturbed == f"EAGLE-1 won here: {numbers} {texts.WEB['disturbed']}"
+        drawing = {"id": "d", "phase": "drawing", "seconds": 0.631}
+        ranks = "lanes => [...ranksOf(lanes)]"
+        assert page.evaluate(ranks, seconds) == [["a", 0], ["b", 0], ["c", 2]]
+        assert page.evaluate(ranks, [*seconds, drawing]) == [["a", 0], ["b", 0]]
 
 
 def test_the_leader_is_named_late_and_stays_whoever_has_the_time_slice(browser: Browser) -> None:
@@ -246,13 +217,6 @@ def test_a_leader_with_fewer_pieces_at_the_same_time_is_level(browser: Browser) 
         assert headline(page, A=(63, 0.2), B=(64, 0.3)) == "A leads: 63 of 256 pieces."
         assert headline(page, A=(64, 0.2), B=(64, 0.2)) == "A leads: 64 of 256 pieces."
         assert headline(page, A=(64, 0.2)) == "A: 64 of 256 pieces."
-
-
-def test_why_a_method_was_faster_is_told_at_the_finish(shown: Page) -> None:
-    why = shown.locator("#stage .why")
-    for at, seen in ((300, False), (1000, True)):
-        scrub(shown, at)
-        expect(why).to_be_visible() if seen else expect(why).to_be_hidden()
 
 
 # Whether a lane's picture has the mark of a look-alike in the middle of a cell.
@@ -343,22 +307,17 @@ ANSWERS = """async (statuses) => {
   }
   return [asked, told, colourOf(paletteOf("tiny"), 0, "none")];
 }"""
+ASKED_AGAIN = [([503, 503, 200], 3, "rgb(1,2,3)"), ([0, 200], 2, "rgb(1,2,3)")]
+ASKED_AGAIN += [([404, 200], 1, "none")]
 
 
-@pytest.mark.parametrize(
-    ("statuses", "found"),
-    [
-        ([503, 503, 200], [3, 1, "rgb(1,2,3)"]),
-        ([0, 200], [2, 1, "rgb(1,2,3)"]),
-        ([404, 200], [1, 1, "none"]),
-    ],
-)
+@pytest.mark.parametrize(("statuses", "asked", "colour"), ASKED_AGAIN)
 def test_colours_are_asked_for_until_the_server_can_tell(
-    browser: Browser, statuses: list[int], found: list[Any]
+    browser: Browser, statuses: list[int], asked: int, colour: str
 ) -> None:
     """Not while its model loads, and not without a network."""
     with scripts(browser, "grid") as page:
-        assert page.evaluate(ANSWERS, statuses) == found
+        assert page.evaluate(ANSWERS, statuses) == [asked, 1, colour]
 
 
 # -- the panel that tells a step
@@ -374,7 +333,7 @@ def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
     before = shown.locator(HEADLINE).inner_text()
     panel, title = shown.locator(".panel"), shown.locator(".panel h3")
     shown.get_by_role("button", name=texts.WEB["explain"]).press("Enter")
-    told(shown, "1. Guess. A small drafter makes 4 guesses for the next 4 places.")
+    told(shown, "1. Guess. A small drafter makes 4 guesses")
     expect(title).to_contain_text("LANTERN++, step ")
     first = title.inner_text()
     for begins, key in (("2. Check.", "Enter"), ("3. Keep.", "ArrowRight")):
@@ -386,8 +345,7 @@ def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
     expect(tree).to_have_attribute("aria-label", re.compile(r"\d kept as look-alikes"))
     expect(panel.locator(".tree")).to_have_css("height", "120px")
     expect(panel.locator("li.alike .mark").first).to_be_visible()
-    numbers = r"Piece \d+: p [\d.]+ \+ look-alikes [\d.]+ reaches [\d.]+: kept\."
-    expect(panel.locator("li.alike").first).to_have_text(re.compile(numbers))
+    expect(panel.locator("li.alike").first).to_contain_text(" + look-alikes ")
     expect(panel.locator("li.own")).to_have_count(1)
     shown.keyboard.press("Enter")
     expect(title).not_to_have_text(first)
@@ -444,31 +402,30 @@ def test_a_click_on_a_piece_tells_the_step_that_drew_it(shown: Page) -> None:
     run = recorded_runs()[0].record["methods"]
     title = shown.locator(".panel h3")
 
-    def step(name: str, cell: int) -> str:
+    def shows(name: str, cell: int) -> None:
         committed = run[name]["events"]["committed"]
-        number = bisect_right(committed, cell)
-        return f"{METHODS[name].label}, step {number} of {len(committed) - 1}"
+        number = f"{bisect_right(committed, cell)} of {len(committed) - 1}"
+        expect(title).to_have_text(f"{METHODS[name].label}, step {number}")
 
     click_piece(shown, "#lane-eagle2 canvas", 40)
-    expect(title).to_have_text(step("eagle2", 40))
+    shows("eagle2", 40)
     told(shown, "1. Guess.")
     assert lit(shown, ".panel .large", 40) and not lit(shown, ".panel .large", 20)
-    shown.keyboard.press("ArrowRight")
-    shown.keyboard.press("ArrowRight")
+    for _ in range(2):
+        shown.keyboard.press("ArrowRight")
     expect(shown.locator(".guesses [aria-current] b").first).to_have_text("Piece 41:")
     click_piece(shown, ".panel .large", 255)
-    expect(title).to_have_text(step("eagle2", 255))
+    shows("eagle2", 255)
     assert not lit(shown, ".panel .large", 40)
     click_piece(shown, "#lane-vanilla canvas", 0)
-    expect(title).to_have_text(step("vanilla", 0))
     told(shown, texts.PANEL["phases"]["first"])
     shown.keyboard.press("ArrowLeft")
-    expect(title).to_have_text(step("vanilla", 0))
+    shows("vanilla", 0)
     shown.keyboard.press("ArrowRight")
     told(shown, texts.PANEL["phases"]["alone"])
     click_piece(shown, ".panel .large", 255)
     shown.keyboard.press("ArrowRight")
-    expect(title).to_have_text(step("vanilla", 255))
+    shows("vanilla", 255)
 
 
 def test_a_piece_that_is_pointed_at_is_lit_in_all_lanes(shown: Page) -> None:
@@ -479,6 +436,11 @@ def test_a_piece_that_is_pointed_at_is_lit_in_all_lanes(shown: Page) -> None:
     assert not any(lit(shown, f"#lane-{lane} canvas", 16) for lane in LANES)
 
 
+# The colours of each guess's square.
+SQUARES = """() => [...document.querySelectorAll(".panel li canvas")].map((canvas) => {
+  const { data } = canvas.getContext("2d").getImageData(0, 0, 40, 40);
+  return new Set(new Uint32Array(data.buffer)).size;
+})"""
 # What the panel says of every guess, by step: [fate, words], and each phase's sentence.
 SAID = """lane => lane.committed.map((_, step) => {
   const phases = phasesOf(lane, step);
@@ -492,10 +454,12 @@ SAID = """lane => lane.committed.map((_, step) => {
 
 @pytest.mark.parametrize("noise", ["independent", "shared"])
 def test_every_method_says_what_became_of_its_guesses(tab: Page, server: str, noise: str) -> None:
-    """Of all steps of all methods; also of one that is added to the table."""
+    """Of all steps of all methods; also of one that is added to the table. Guesses are decoded."""
     lanes = drawn(tab, server, list(METHODS), noise=noise)
     tab.get_by_role("button", name=texts.WEB["explain"]).click()
     tab.locator(".panel li").first.wait_for()
+    tab.wait_for_function(f"({SQUARES})().every((count) => count > 10)")
+    expect(tab.locator(".panel .note")).to_be_empty()
     seen = set()
     for number, lane in enumerate(lanes):
         steps = tab.evaluate(f"({SAID})(lanternRun.lanes[{number}])")
@@ -511,18 +475,6 @@ def test_every_method_says_what_became_of_its_guesses(tab: Page, server: str, no
                 assert ("reach" in words) == (len(rows.get(node, [])) == 4)
                 assert ("look-alikes" in words) <= ("lantern" in lane["id"])
     assert seen == {"kept", "alike", "dropped", "untried"}
-
-
-def test_guesses_of_a_live_run_are_decoded(tab: Page, server: str) -> None:
-    drawn(tab, server, ["vanilla", "lantern++"])
-    tab.get_by_role("button", name=texts.WEB["explain"]).click()
-    tab.locator(".panel li").first.wait_for()
-    colours = """() => [...document.querySelectorAll(".panel li canvas")].map((canvas) => {
-      const { data } = canvas.getContext("2d").getImageData(0, 0, 40, 40);
-      return new Set(new Uint32Array(data.buffer)).size;
-    })"""
-    tab.wait_for_function(f"({colours})().every((count) => count > 10)")
-    expect(tab.locator(".panel .note")).to_be_empty()
 
 
 # Of four places. In the first step 7 is refused, then 8 kept with 5 below it; the model draws 9.
@@ -541,6 +493,22 @@ TREE = {
 }
 
 
+READ = """large => {
+  const guesses = guessesOf(lane, 1);
+  const tree = treeOf(guesses, ({ fate }) => fate);
+  const drawn = [...tree.querySelectorAll("g, path[transform]")];
+  return {
+    guesses: guesses.map((one) => [one.node, one.place, one.fate, verdictOf(one, lane.evidence)]),
+    inside: drawnInPlace(guesses).map(({ node }) => node),
+    asked: askedFor(lane, 1).tree,
+    keep: sentenceOf(lane, 1, "keep", guesses),
+    told: tree.getAttribute("aria-label"),
+    looks: drawn.map((one) => one.getAttribute("class")),
+    shown: shownNodes(large, 1),
+  };
+}"""
+
+
 def test_a_step_is_read_from_tree_path_and_trials(browser: Browser) -> None:
     """By hand for a tree with branches. Of a large tree a part is shown, with what was kept and
     tried, and each behind its parent.
@@ -549,34 +517,19 @@ def test_a_step_is_read_from_tree_path_and_trials(browser: Browser) -> None:
     large = {"trees": [None, wide], "trials": [None, [[n] for n in (*range(1, 91), 99)]]}
     with scripts(browser, "dom", "grid", "steps", "tree") as page:
         page.evaluate("given => { [window.lane, window.WORDS] = given; }", [TREE, texts.PANEL])
-        found = page.evaluate("guessesOf(lane, 1).map((one) => [one.node, one.place, one.fate])")
-        inside = page.evaluate("drawnInPlace(guessesOf(lane, 1)).map(({ node }) => node)")
-        words = page.evaluate("guessesOf(lane, 1).map((one) => verdictOf(one, lane.evidence))")
-        asked = page.evaluate("askedFor(lane, 1)")
-        keep = page.evaluate("sentenceOf(lane, 1, 'keep', guessesOf(lane, 1))")
-        nodes = page.evaluate("lane => shownNodes(lane, 1)", large)
-        drawn = page.evaluate(
-            """() => {
-              const tree = treeOf(guessesOf(lane, 1), ({ fate }) => fate);
-              const nodes = [...tree.querySelectorAll("g, path[transform]")];
-              const looks = nodes.map((one) => one.getAttribute("class"));
-              return [tree.getAttribute("aria-label"), looks];
-            }"""
-        )
+        found = page.evaluate(READ, large)
+    nodes = found["shown"]
     assert len(nodes) == 17 and {0, 90, 99} <= set(nodes) and nodes == sorted(nodes)
-    assert found == [
-        *([1, 1, "dropped"], [2, 1, "kept"], [3, 2, "untried"], [4, 2, "alike"]),
-        [5, 3, "untried"],
+    assert found["guesses"] == [
+        [1, 1, "dropped", "p 0.100 does not reach 0.400: dropped."],
+        [2, 1, "kept", "p 0.500 reaches 0.400: kept."],
+        [3, 2, "untried", "Dropped with the guess before it."],
+        [4, 2, "alike", "p 0.001 + look-alikes 0.002 reaches 0.002: kept."],
+        [5, 3, "untried", "Not tried: another guess was kept first."],
     ]
-    assert inside == [2, 4, 5]
+    assert found["inside"] == [2, 4, 5]
     told = "The draft tree of this step: 1 refused, 1 kept, 2 not tried, 1 kept as look-alikes"
-    assert drawn == [told, ["dropped", "kept", "untried", "alike", "untried"]]
-    assert words == [
-        "p 0.100 does not reach 0.400: dropped.",
-        "p 0.500 reaches 0.400: kept.",
-        "Dropped with the guess before it.",
-        "p 0.001 + look-alikes 0.002 reaches 0.002: kept.",
-        "Not tried: another guess was kept first.",
-    ]
-    assert asked["tree"]["at"] == 0 and asked["tree"]["parents"] == [0, 0, 0, 1, 2, 4]
-    assert "2 of 5 guesses" in keep and "3 new pieces" in keep
+    assert found["told"] == told
+    assert found["looks"] == [fate for _, _, fate, _ in found["guesses"]]
+    assert found["asked"]["at"] == 0 and found["asked"]["parents"] == [0, 0, 0, 1, 2, 4]
+    assert "2 of 5 guesses" in found["keep"] and "3 new pieces" in found["keep"]

@@ -21,8 +21,8 @@ from lantern_demo import load
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result
 from lantern_demo.torch_defaults import own_defaults
-from lantern_demo.ui.service import Service
 
+ROOT = Path(__file__).parent.parent
 PROMPT = "two red box lanterns over a lake"
 SETTINGS: list[dict[str, Any]] = [
     {"seed": 7, "tree": "small", "lantern_k": 10},
@@ -46,21 +46,18 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="module")
-def right(pipe: Pipeline) -> list[dict[str, list[int]]]:
-    """All methods together, in the table's order, in this process."""
-    return [
+@pytest.mark.slow
+def test_across_processes(folder: Path, pipe: Pipeline) -> None:
+    """This one races all methods. The other runs other things before, each method by itself, and
+    backwards.
+    """
+    right = [
         {m: e.tokens for m, e in pipe.compare(PROMPT, **knobs) if isinstance(e, Result)}
         for knobs in SETTINGS
     ]
-
-
-@pytest.mark.slow
-def test_across_processes(folder: Path, right: list[dict[str, list[int]]]) -> None:
-    """The other process runs other things before, each method by itself, and backwards."""
-    request, root = json.dumps([str(folder), PROMPT, SETTINGS]), Path(__file__).parent.parent
+    request = json.dumps([str(folder), PROMPT, SETTINGS])
     environment = os.environ | {"PYTHONHASHSEED": "random"}
-    done = ran(sys.executable, "-c", PROGRAM, request, cwd=root, env=environment, check=True)
+    done = ran(sys.executable, "-c", PROGRAM, request, cwd=ROOT, env=environment, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == right
 
 
@@ -71,116 +68,66 @@ import torch
 import lantern_demo
 
 def state():
-    return {
-        "threads": torch.get_num_threads(),
-        "variables": sorted(os.environ.items()),
-        "filters": [str(one) for one in warnings.filters],
-        "numbers": [str(torch.get_default_dtype()), torch.get_float32_matmul_precision()],
-        "modes": [torch.is_grad_enabled(), torch.is_inference_mode_enabled()],
-        "random": [hash(str(torch.get_rng_state().tolist())), hash(str(random.getstate()))],
-        "running": sorted(thread.name for thread in threading.enumerate()),
-        "folder": os.getcwd(),
-    }
+    return [
+        torch.get_num_threads(), str(torch.get_default_dtype()), sorted(os.environ.items()),
+        torch.get_float32_matmul_precision(), torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(), str(torch.get_rng_state().tolist()),
+        str(random.getstate()), [str(one) for one in warnings.filters], os.getcwd(),
+        sorted(thread.name for thread in threading.enumerate()),
+    ]
+
+def after(call):
+    try:
+        made = call()
+    except Exception:
+        made = None
+    found.append(state())
+    return made
 
 torch.set_num_threads(2)
-found = {"before": state()}
-load, asked = lantern_demo.load, {"method": "lantern++", "seed": 1}
-found["import"] = state()
-pipe = load(sys.argv[1], device="cpu")
-found["load"] = state()
-pipe.generate("two red lanterns", **asked)
-found["draw"] = state()
-steps = pipe.stream("two red lanterns", **asked)
-next(steps), next(steps)
-found["between two steps"] = state()
-steps.close()
-found["a closed stream"] = state()
+found, asked = [state()], ("two red lanterns", "lantern++")
+load = after(lambda: lantern_demo.load)
+pipe = after(lambda: load(sys.argv[1], device="cpu"))
+assert after(lambda: pipe.generate(*asked, seed=1)) is not None
+steps = pipe.stream(*asked)
+after(lambda: [next(steps), next(steps)])
+after(steps.close)
 pipe.target.head = None
-try:
-    pipe.generate("two red lanterns", **asked)
-except RuntimeError:
-    found["a failed draw"] = state()
-try:
-    load("no such model")
-except ValueError:
-    found["a failed load"] = state()
+assert after(lambda: pipe.generate(*asked)) is None
+assert after(lambda: load("no such model")) is None
 print(json.dumps(found))
 """
 
 
 @pytest.mark.slow
 def test_the_callers_process_stays_as_it_was(folder: Path) -> None:
-    root, compilers = Path(__file__).parent.parent, "TORCHINDUCTOR_CACHE_DIR"
+    """Behind the import, a load, a draw, some steps and a closed run, and what failed."""
+    compilers = "TORCHINDUCTOR_CACHE_DIR"
     environment = {name: value for name, value in os.environ.items() if name != compilers}
-    done = ran(sys.executable, "-c", LEFT, folder, cwd=root, env=environment, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    before = found.pop("before")
-    assert len(found) == 7
-    for moment, state in found.items():
-        assert state == before, moment
-
-
-@pytest.mark.slow
-def test_after_requests_that_were_refused_left_or_broken(
-    folder: Path, right: list[dict[str, list[int]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service = Service(folder, "cpu")
-    with pytest.raises(ValueError, match="seed"):
-        service.request(PROMPT, None, {"seed": -1})
-    left = service.frames(service.request("a lantern", None, SETTINGS[1]))
-    while not next(left).steps:
-        pass
-    left.close()
-    pipe = service.wait()
-    head = pipe.target.head
-    with monkeypatch.context() as patch:
-        patch.setattr(pipe.target, "head", lambda hidden: head(hidden) * float("nan"))
-        frames = service.frames(service.request(PROMPT, None, SETTINGS[0]))
-        assert not any(isinstance(item, Result) for item in frames)
-    request = service.request(PROMPT, ["eagle2", "lantern++"], SETTINGS[0])
-    found = {
-        item.method: item.tokens for item in service.frames(request) if isinstance(item, Result)
-    }
-    assert found == {method: right[0][method] for method in ("eagle2", "lantern++")}
-
-
-@pytest.mark.slow
-def test_a_run_neither_reads_nor_moves_the_callers_random_numbers(
-    pipe: Pipeline, right: list[dict[str, list[int]]]
-) -> None:
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        before = torch.random.get_rng_state()
-        assert pipe.generate(PROMPT, "lantern++", **SETTINGS[0]).tokens == right[0]["lantern++"]
-        assert torch.equal(torch.random.get_rng_state(), before)
+    done = ran(sys.executable, "-c", LEFT, folder, cwd=ROOT, env=environment, check=True)
+    before, *states = json.loads(done.stdout.splitlines()[-1])
+    assert states == [before] * 7
 
 
 @contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    torch.set_default_dtype(dtype)
+def chosen(choose: Callable[[Any], None], usual: Any, other: Any) -> Iterator[None]:
+    """Another default inside."""
+    choose(other)
     try:
         yield
     finally:
-        torch.set_default_dtype(torch.float32)
+        choose(usual)
 
 
-@contextmanager
-def precision(name: str) -> Iterator[None]:
-    torch.set_float32_matmul_precision(name)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision("highest")
-
-
+dtype = partial(chosen, torch.set_default_dtype, torch.float32)
 # What a notebook may have set before, or another library left behind.
 STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "float64": partial(default_dtype, torch.float64),
-    "bfloat16": partial(default_dtype, torch.bfloat16),
-    "float16": partial(default_dtype, torch.float16),
+    "float64": partial(dtype, torch.float64),
+    "bfloat16": partial(dtype, torch.bfloat16),
+    "float16": partial(dtype, torch.float16),
     "meta": partial(torch.device, "meta"),  # stands for a GPU
     "autocast": partial(torch.autocast, "cpu", torch.bfloat16),
-    "precision": partial(precision, "medium"),
+    "precision": partial(chosen, torch.set_float32_matmul_precision, "highest", "medium"),
 }
 
 
@@ -189,32 +136,27 @@ def test_whatever_defaults_of_pytorch_the_caller_has_set(
     folder: Path, pipe: Pipeline, state: str
 ) -> None:
     """Around a load, around runs and around both; and the caller finds its own afterwards."""
-    methods = ["vanilla", "eagle2", "lantern++"]
 
     def drawn(by: Pipeline) -> dict[str, tuple[list[int], bytes]]:
-        done = by.compare(PROMPT, methods, seed=7, tree="small")
+        done = by.compare(PROMPT, ["vanilla", "eagle2", "lantern++"], seed=7, tree="small")
         return {m: (e.tokens, e.image.tobytes()) for m, e in done if isinstance(e, Result)}
+
+    def defaults() -> tuple[Any, ...]:
+        here = torch.get_default_dtype(), torch.get_default_device()
+        return *here, torch.is_autocast_enabled("cpu"), torch.get_float32_matmul_precision()
 
     right = drawn(pipe)
     with STATES[state]():
-        theirs = (
-            torch.get_default_dtype(),
-            torch.get_default_device(),
-            torch.is_autocast_enabled("cpu"),
-        )
+        theirs = defaults()
         loaded = load(folder, device="cpu")
         assert drawn(loaded) == right
         for _ in loaded.stream(PROMPT, "eagle1"):
-            assert theirs == (
-                torch.get_default_dtype(),
-                torch.get_default_device(),
-                torch.is_autocast_enabled("cpu"),
-            )
+            assert theirs == defaults()
     assert drawn(loaded) == right
 
 
 def test_two_threads_restore_the_callers_defaults_once() -> None:
-    with default_dtype(torch.bfloat16):
+    with dtype(torch.bfloat16):
         first, second = ExitStack(), ExitStack()
         first.enter_context(own_defaults())
         second.enter_context(own_defaults())

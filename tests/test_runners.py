@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import zip_longest
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
-from runs import OF_EACH_KIND, Kernels, decode, with_padded_steps
+from runs import OF_EACH_KIND, Kernels, decode
 from small_models import (
     FULL,
     MODELS,
@@ -23,17 +23,14 @@ from small_models import (
     condition_of,
     model_of,
     networks,
-    of_llamagen,
     settings,
     strong,
     summary,
 )
 
 from lantern_demo.decoding import graphs, loop
-from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.graphs import Runners
-from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.ops import KernelError, Ops
 from lantern_demo.decoding.rules import Lantern
@@ -78,40 +75,6 @@ def test_runners_make_the_same_run_and_exact_methods_draw_vanillas_tokens(
             assert found[0][-1].tokens == of.run(of.modules, "vanilla", **how)[-1].tokens, name
 
 
-@pytest.mark.parametrize("method", ["vanilla", "lantern++"])
-def test_launching_ahead_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.exact else 4)
-    )
-    of = model_of("llamagen")
-    for how in ({}, {"num_tokens": 3}):
-        assert summary(of.run(of.joined, method, **how)) == summary(
-            of.run(of.modules, method, **how)
-        )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["eagle1", "lantern"])
-def test_a_whole_step_is_one_graph(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of `torch.compile`, which a break would refuse, with the sizes of captured steps: static and
-    dynamic trees, an exact rule and a relaxed one, and last a step without drafts."""
-    model = of_llamagen(replace(TEXT, layers=1))  # layers are all alike
-
-    def tokens() -> list[int]:
-        *_, last = model.run(model.joined, method, num_tokens=8)
-        assert isinstance(last, Decoded)
-        return last.tokens
-
-    wanted = tokens()
-    torch.compiler.reset()
-    whole = torch.compile(Steps.step, backend="eager", fullgraph=True, dynamic=False)
-    with monkeypatch.context() as patch:
-        # a replayed step is not timed from inside either
-        patch.setattr(Steps, "step", lambda self, shape, _: whole(self, shape))
-        assert tokens() == wanted
-    torch.compiler.reset()
-
-
 # -- kept runners, as on a GPU
 
 
@@ -119,15 +82,11 @@ class Model:
     """One random model, and runs on it."""
 
     def __init__(self) -> None:
-        target, drafter = networks(TEXT)
+        self.models = target, drafter = networks(TEXT)
         with torch.inference_mode():
-            self.conditions = {
-                "padded": condition_of(target, PADDED),
-                "full": condition_of(target, FULL),
-            }
-        whole = self.conditions["full"]
-        self.conditions["one row"] = replace(whole, features=whole.features[:1], mask=None)
-        self.models = target, drafter
+            padded, full = (condition_of(target, mask) for mask in (PADDED, FULL))
+        one_row = replace(full, features=full.features[:1], mask=None)
+        self.conditions = {"padded": padded, "full": full, "one row": one_row}
         self.other = strong(Drafter(drafter.config))
         self.rules = {name: settings(name) for name in METHODS}  # with the same tables in every run
 
@@ -144,6 +103,10 @@ class Model:
         knobs = {"sampling": Sampling(cfg_scale=2.0), "room": 16, **self.rules[method], **changes}
         condition = self.conditions[prompt]
         return decode(*models, condition, num_tokens=num_tokens, padded=True, **knobs)
+
+    def drawn(self, *given: Any, **named: Any) -> tuple[Any, ...]:
+        """What a run comes to."""
+        return summary(list(self.run(*given, **named)))
 
 
 @cache
@@ -177,8 +140,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Steps]:
 def test_a_step_before_a_capture_leaves_the_run_where_it_was(
     model: Model, made: list[Steps]
 ) -> None:
-    wanted = summary(list(model.run("lantern")))
-    events = model.run("lantern")
+    wanted, events = model.drawn("lantern"), model.run("lantern")
     first = [next(events), next(events)]
     with torch.inference_mode():
         copies = [part.clone() for part in made[-1].state()]
@@ -191,7 +153,7 @@ def test_a_step_before_a_capture_leaves_the_run_where_it_was(
 def test_captured_steps_of_few_sizes_have_room_for_all_that_they_write(
     model: Model, made: list[Steps]
 ) -> None:
-    list(model.run("lantern", room=300))
+    model.drawn("lantern", room=300)
     (steps,) = made
     for committed in range(1, 300):
         assert steps.bucket(committed) >= steps.prefix + committed + steps.ahead
@@ -200,22 +162,22 @@ def test_captured_steps_of_few_sizes_have_room_for_all_that_they_write(
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 def test_runs_on_a_kept_runner_are_those_on_a_new_one(method: str, model: Model) -> None:
-    """Whatever the run before was: another prompt, padded or not, another seed, cut short, or
-    shorter.
+    """Whatever the run before was: another prompt, padded or not, another seed, cut short,
+    shorter, or one that kept rows.
     """
-    runners, knobs = Runners(), {"noise": "shared"}
+    runners, shared = Runners(), {"noise": "shared"}
+    first: dict[str, Any] = {"seed": 1}
     for changes in (
-        {"seed": 1},
+        first,
         {"seed": 2, "prompt": "full"},
         {"seed": 3, "num_tokens": 5},
-        {"seed": 1},
+        {"seed": 4, "keep": (7, 3, 5, 1)},
+        {"seed": 4, "keep": (7, 3, 5, 1) * 3, "prompt": "full"},
+        first,
     ):
-        new, pool = (
-            list(model.run(method, **knobs, **changes)),
-            list(model.run(method, runners=runners, **knobs, **changes)),
-        )
-        assert summary(pool) == summary(new)
-        cut = model.run(method, runners=runners, seed=9, **knobs)
+        knobs = shared | changes
+        assert model.drawn(method, runners=runners, **knobs) == model.drawn(method, **knobs)
+        cut = model.run(method, runners=runners, seed=9, **shared)
         for _ in range(2):
             next(cut)
         cut.close()
@@ -225,11 +187,9 @@ def test_runs_on_a_kept_runner_are_those_on_a_new_one(method: str, model: Model)
 @pytest.mark.parametrize("method", ["eagle1", "lantern"])
 def test_kept_runners_are_those_of_a_runs_own_settings(method: str, model: Model) -> None:
     """Each change draws another picture, on kept runners the one that a new runner draws."""
-    changes: list[dict[str, Any]] = [
-        {},
-        {"sampling": Sampling(0.3, cfg_scale=2.0)},
-        {"prompt": "full"},
-    ]
+    changes: list[dict[str, Any]] = [{}, {"prompt": "full"}]
+    changes += [{"sampling": Sampling(0.3, cfg_scale=2.0)}]
+    changes += [{"sampling": Sampling(), "prompt": "one row"}]
     if method == "lantern":
         table = model.rules["lantern"]["neighbours"]
         changes += [{"neighbours": table.flip(0)}, {"neighbours": table.flip(1).contiguous()}]
@@ -241,7 +201,7 @@ def test_kept_runners_are_those_of_a_runs_own_settings(method: str, model: Model
     def drawn(**more: Any) -> list[Any]:
         loose = {"rule": Lantern(5, 0.6)} if method == "lantern" else {}
         knobs = {"noise": "independent", **loose, **more}
-        return [summary(list(model.run(method, **{**knobs, **change}))) for change in changes]
+        return [model.drawn(method, **{**knobs, **change}) for change in changes]
 
     wanted, runners = drawn(), Runners()
     assert len({str(events) for events in wanted}) == len(changes)
@@ -256,7 +216,7 @@ def test_what_a_closed_run_left_does_not_reach_the_next(
     weighs 0, and 0 times such a number is not finite."""
     monkeypatch.setattr(graphs.Runner, "ahead", 3)
     runners, target = Runners(), model.models[0]
-    wanted, real = summary(list(model.run(method))), target.forward
+    wanted, real = model.drawn(method), target.forward
     cut = model.run(method, runners=runners)
     next(cut)
     calls: list[None] = []
@@ -270,19 +230,17 @@ def test_what_a_closed_run_left_does_not_reach_the_next(
     cut.close()
     assert len(calls) == 3 and len(runners) == 1
     monkeypatch.setattr(target, "forward", real)
-    assert summary(list(model.run(method, runners=runners))) == wanted
+    assert model.drawn(method, runners=runners) == wanted
 
 
 def test_live_runs_of_one_shape_do_not_disturb_each_other(model: Model) -> None:
     runners = Runners()
-    alone = [summary(list(model.run(seed=seed))) for seed in range(3)]
+    alone = [model.drawn(seed=seed) for seed in range(3)]
     for _ in range(2):  # the second time on kept runners
         live = [model.run(seed=seed, runners=runners) for seed in range(3)]
-        found: list[list[Any]] = [[], [], []]
-        while any(not events or isinstance(events[-1], Step) for events in found):
-            for events, run in zip(found, live, strict=True):
-                events.extend([event] if (event := next(run, None)) is not None else [])
-        assert [summary(events) for events in found] == alone
+        turns = zip_longest(*live)  # an event of each in turn
+        found = zip(*turns, strict=True)
+        assert [summary([e for e in events if e is not None]) for events in found] == alone
         assert len(runners) == 3
 
 
@@ -298,109 +256,62 @@ def test_a_faulty_run_keeps_its_runner_to_itself(
     assert len(runners) == 0
 
 
-def test_few_are_kept_and_the_longest_unused_goes(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runners = Runners(most=2)
-    real, made, counts = model.models[0].new_cache, list[Any](), list[int]()
-    monkeypatch.setattr(
-        model.models[0], "new_cache", lambda *given: made.append(given) or real(*given)
-    )
+def test_few_are_kept_and_the_longest_unused_goes(model: Model, made: list[Steps]) -> None:
+    runners, counts = Runners(most=2), list[int]()
     for name in ("vanilla", "eagle1", "vanilla", "eagle2", "vanilla", "eagle1"):
-        list(model.run(name, runners=runners))
+        model.drawn(name, runners=runners)
         counts.append(len(made))
     assert counts == [1, 2, 2, 3, 3, 4], "eagle1's went when eagle2's came"
     assert len(runners) == 2
     assert runners.clear() and not runners.clear() and len(runners) == 0
 
 
-def test_runs_of_another_room_or_other_rows_get_another_runner(model: Model) -> None:
-    runners, plain = Runners(), {"sampling": Sampling()}
-    ways: list[dict[str, Any]] = [
-        {},
-        {"room": 20},
-        {**plain, "prompt": "one row"},
-    ]
-    for how in ways:
-        assert summary(list(model.run(runners=runners, **how))) == summary(list(model.run(**how)))
-    assert len(runners) == len(ways)
-
-
-def test_an_observer_gets_a_runner_of_its_own(model: Model) -> None:
-    seen: list[Config] = []
-
-    def observing(config: Config, vocabulary: int) -> Any:
-        seen.append(config)
-        return loop.parts_of(config, vocabulary)
-
-    runners, about = Runners(), {"sampling": Sampling(cfg_scale=2.0), **model.rules["vanilla"]}
-    for parts, count in ((loop.parts_of, 0), (observing, 1), (observing, 1), (loop.parts_of, 1)):
-        config = Config(num_tokens=4, **about)
-        given = *model.models, model.conditions["padded"], config, None, runners, parts
-        list(with_padded_steps(loop.decode(*given)))
-        assert len(seen) == count
-    fits = [loop.key_of(*model.models, config, parts) for parts in (loop.parts_of, observing)]
-    assert runners.fitting(fits) == 2 and runners.fitting([fits[0], fits[0], "another"]) == 1
-
-
 def test_after_an_error_of_kernels_no_kept_runner_replays_them(
     model: Model, made: list[Steps]
 ) -> None:
     runners, ops = Runners(), Kernels()
-    for _ in range(2):
-        list(model.run("vanilla", runners=runners, ops=ops))
-    assert len(made) == 1
-    ops.refuse(KernelError("no"))
-    for _ in range(2):
-        list(model.run("vanilla", runners=runners, ops=ops))
-    assert len(made) == 2
-    list(model.run("vanilla", runners=runners, ops=Ops()))
+    for count in (1, 2):
+        for _ in range(2):
+            model.drawn("vanilla", runners=runners, ops=ops)
+        assert len(made) == count
+        if not ops.reason:
+            ops.refuse(KernelError("no"))
+    model.drawn("vanilla", runners=runners, ops=Ops())
     assert len(made) == 3, "nor those of another's operations"
 
 
 @pytest.mark.parametrize("draws", [0, 1, 4])
 def test_after_an_error_of_a_kernel_a_run_begins_anew(draws: int, model: Model) -> None:
     """Of the prefill or of a step, whose tensors may be half written."""
-    wanted, runners, ops, clock = list(model.run()), Runners(), Kernels(draws), Clock("cpu")
-    events = list(model.run(runners=runners, ops=ops, clock=clock))
+    wanted, runners, ops = model.drawn(), Runners(), Kernels(draws)
+    events = list(model.run(runners=runners, ops=ops, clock=Clock("cpu")))
     starts = [at for at, event in enumerate(events) if getattr(event, "index", None) == 0]
     assert starts == [0, draws][: 1 + (draws > 0)]
-    assert summary(events[starts[-1] :]) == summary(wanted)
+    anew = events[starts[-1] :]
+    assert summary(anew) == wanted
     assert events[-1].runner_reason == ops.reason == "without kernels: no kernel"
-    seconds = [event.seconds for event in events[starts[-1] : -1]]
+    seconds = [event.seconds for event in anew[:-1]]
     assert seconds == sorted(seconds), "none of the first attempt are left"
     assert len(runners) == 1
-    assert summary(list(model.run(runners=runners, ops=ops))) == summary(wanted)
-
-
-def test_an_error_that_pytorch_cannot_mend_is_raised(model: Model) -> None:
-    class Broken(Ops):
-        def draw(self, *_: Any) -> Any:
-            raise KernelError("no kernel")
-
-    with pytest.raises(KernelError, match="no kernel"):
-        list(model.run(ops=Broken()))
+    assert model.drawn(runners=runners, ops=ops) == wanted
 
 
 def test_memory_is_made_by_letting_idle_runners_go(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runners, target = Runners(), model.models[0]
-    list(model.run("vanilla", runners=runners))
+    model.drawn("vanilla", runners=runners)
     real = target.new_cache
 
-    def scarce(*args: Any) -> Any:
+    def scarce(*given: Any) -> Any:
         if len(runners):
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return real(*args)
+        return real(*given)
 
     monkeypatch.setattr(target, "new_cache", scarce)
-    assert list(model.run("eagle1", runners=runners))[-1].steps > 0
-    monkeypatch.setattr(
-        target, "new_cache", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
-    )
+    model.drawn("eagle1", runners=runners)
     with pytest.raises(torch.OutOfMemoryError):
-        list(model.run("lantern", runners=Runners()))
+        model.drawn("lantern", runners=Runners())  # which has none that it could let go
 
 
 def test_a_replays_seconds_are_split_as_its_events_tell() -> None:
@@ -410,8 +321,8 @@ def test_a_replays_seconds_are_split_as_its_events_tell() -> None:
         def elapsed_time(self, other: float) -> float:
             return other - self
 
-    steps: Any = SimpleNamespace(results=torch.zeros(1))
-    steps.config = SimpleNamespace(torch_device=torch.device("cpu"))
+    config = SimpleNamespace(torch_device=torch.device("cpu"))
+    steps: Any = SimpleNamespace(results=torch.zeros(1), config=config)
     runner = graphs.GraphRunner(steps)
     runner.clock = Clock("cpu")
     runner.clock.seconds["verify"] = 5.0

@@ -2,19 +2,13 @@
 
 import pytest
 import torch
-from tables import chi_square_p, draw_without_replacement
+from tables import draw_without_replacement
 from torch import Tensor
 
-from examples.quality.tvd import realised
-from lantern_demo.decoding import reference, sampling
+from lantern_demo.decoding import sampling
 from lantern_demo.decoding.sampling import Sampling, draw, guide, probabilities, uniforms_of
 
 HIGHEST = 1 - 2.0**-48  # of the uniforms on a CPU
-
-
-def test_greedy_ignores_the_filters() -> None:
-    logits = torch.randn(2, 9)
-    assert torch.equal(probabilities(logits, Sampling(0, 2, 0.1)), logits.softmax(-1))
 
 
 def test_guidance() -> None:
@@ -33,31 +27,18 @@ def test_draw_is_the_inverse_cdf() -> None:
     probs = torch.tensor([0.0, 0.25, 0.0, 0.5, 0.25, 0.0])
     u = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 0.75, 1 - 2**-24])
     assert draw(probs.expand(6, -1), u).tolist() == [1, 1, 3, 3, 4, 4]
-    generator = torch.Generator().manual_seed(1)
-    probs, u = (
-        torch.rand(200, 9, generator=generator).double(),
-        torch.rand(200, generator=generator).double(),
-    )
-    wanted = [
-        reference.vanilla(row, at) for row, at in zip(probs.tolist(), u.tolist(), strict=True)
-    ]
-    assert draw(probs, u).tolist() == wanted
 
 
 def test_a_draw_says_where_there_is_no_distribution() -> None:
     probs = torch.tensor([[0.2, 0.8, 0.0], [0.0, 0.0, 0.0], [torch.nan] * 3, [0.0, 0.0, 1e-30]])
-    assert sampling.draw(probs, torch.tensor([0.9, 0.5, 0.5, 0.0])).tolist() == [1, 3, 3, 2]
-    assert sampling.draw(probs[:1], torch.tensor([0.1])).tolist() == [0]
-    assert sampling.draw(probs[1:2], torch.tensor([0.1])).tolist() == [3]
+    assert draw(probs, torch.tensor([0.9, 0.5, 0.5, 0.0])).tolist() == [1, 3, 3, 2]
 
 
-@pytest.mark.parametrize("temperature", [1e-3, 1e-4, 1e-10, 1e-30, 1e-38, 1e-45, 1e-320, 5e-324])
+@pytest.mark.parametrize("temperature", [1e-3, 1e-10, 1e-38, 1e-45, 5e-324])
 def test_temperatures_near_zero_are_the_likeliest_token(temperature: float) -> None:
     logits = torch.tensor([[-1e4, 3.0, 2.5, 1e4], [0.5, -0.5, 0.25, 0.0], [7.0, 7.0, -7.0, 0.0]])
     probs = probabilities(logits, Sampling(temperature=temperature))
-    torch.testing.assert_close(
-        probs, torch.tensor([[0.0, 0, 0, 1], [1, 0, 0, 0], [0.5, 0.5, 0, 0]])
-    )
+    assert probs.tolist() == [[0, 0, 0, 1], [1, 0, 0, 0], [0.5, 0.5, 0, 0]]
     assert draw(probs[:2], torch.tensor([0.999, 0.0])).tolist() == [3, 0]
 
 
@@ -66,24 +47,19 @@ def test_a_cool_temperature_is_what_it_says() -> None:
     logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(0)) * 1e-3
     for temperature in (9.9e-4, 1.01e-3, 0.02):
         want = (logits.double() / temperature).softmax(-1).float()
-        torch.testing.assert_close(
-            probabilities(logits, Sampling(temperature=temperature)), want, atol=1e-5, rtol=1e-3
-        )
+        cool = Sampling(temperature=temperature)
+        torch.testing.assert_close(probabilities(logits, cool), want, atol=1e-5, rtol=1e-3)
+        highest = sampling.scores(logits, cool).amax(-1)
+        assert not highest.any(), "noise would lose digits beside large scores"
 
 
 def test_one_token_left() -> None:
     logits = torch.randn(6, 30, generator=torch.Generator().manual_seed(1))
     best = torch.nn.functional.one_hot(logits.argmax(-1), 30).float()
-    for one in (
-        Sampling(top_k=1),
-        Sampling(top_p=1e-9),
-        Sampling(top_k=1, top_p=0.05),
-        Sampling(0.01, top_k=1),
-    ):
+    for one in (Sampling(top_k=1), Sampling(top_p=1e-9), Sampling(0.01, top_k=1, top_p=0.05)):
         torch.testing.assert_close(probabilities(logits, one), best)
     equal = torch.zeros(1, 4)
-    # ties all stay
-    torch.testing.assert_close(probabilities(equal, Sampling(top_k=1)), torch.full((1, 4), 0.25))
+    assert probabilities(equal, Sampling(top_k=1)).tolist() == [[0.25] * 4], "ties all stay"
     assert probabilities(equal, Sampling(top_p=0.05)).tolist() == [[1.0, 0.0, 0.0, 0.0]]
 
 
@@ -99,31 +75,9 @@ def sharp_probs(vocabulary: int, seed: int) -> Tensor:
     return logits.softmax(-1)
 
 
-@pytest.mark.parametrize("vocabulary", [8, 2048, 16384])
-def test_every_draw_follows_what_is_left(vocabulary: int) -> None:
-    """The largest distance of the distribution of a draw, behind others, from what it should be."""
-    worst, draws = 0.0, 5
-    for seed in range(3):
-        q = sharp_probs(vocabulary, seed)
-        tokens = draw_without_replacement(
-            q, torch.rand(24, draws, generator=torch.Generator().manual_seed(seed))
-        )
-        for probs, row in zip(q, tokens, strict=True):
-            for i in range(draws):
-                history = row[:i].view(1, -1)
-                if (history < 0).any():
-                    break
-                left = probs.double().scatter(0, history[0], 0.0)
-                want = left / left.sum().clamp(min=1e-300)
-                worst = max(worst, 0.5 * float((realised(probs, history)[0] - want).abs().sum()))
-    assert worst < 1e-9 * vocabulary**0.5
-
-
 def test_draws_are_different_tokens_of_mass_at_any_height() -> None:
-    assert (
-        draw_without_replacement(torch.full((2, 5), torch.nan), torch.rand(2, 3)).tolist()
-        == [[-1] * 3] * 2
-    )
+    nothing = torch.full((1, 5), torch.nan)
+    assert draw_without_replacement(nothing, torch.rand(1, 3)).tolist() == [[-1] * 3]
     for vocabulary in (2, 5, 300):
         q = sharp_probs(max(vocabulary, 4), 7)[:, :vocabulary]
         for value in (sampling.TINY, 2.0**-48, 0.5, 1 - 2.0**-24, HIGHEST, 1 - 2.0**-53, 1.0):
@@ -131,9 +85,8 @@ def test_draws_are_different_tokens_of_mass_at_any_height() -> None:
             for probs, row in zip(q, draw_without_replacement(q, u).tolist(), strict=True):
                 found = [token for token in row if token >= 0]
                 assert len(set(found)) == len(found) == min(len(row), int((probs > 0).sum()))
-                assert all(probs[token] > 0 for token in found) and row[len(found) :] == [-1] * (
-                    len(row) - len(found)
-                )
+                assert all(probs[token] > 0 for token in found)
+                assert all(token == -1 for token in row[len(found) :])
 
 
 def test_a_token_is_drawn_at_all_heights_of_its_step() -> None:
@@ -151,5 +104,3 @@ def test_uniforms_are_finer_than_a_float32() -> None:
     assert len(rows.unique()) == rows.numel()
     assert rows.dtype == torch.float64 and float(rows.min()) >= 0 and float(rows.max()) <= HIGHEST
     assert torch.equal((rows * 2.0**48).floor(), rows * 2.0**48)
-    fine = ((rows * 2.0**24).frac() * 16).long().flatten()
-    assert chi_square_p(fine.bincount(minlength=16), torch.full((16,), 1 / 16)) > 1e-5

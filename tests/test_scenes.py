@@ -1,8 +1,9 @@
-"""The scenes of the bundled model's world: seeded, in range, truthful about their attributes."""
+"""The bundled model's world: its scenes, seeded and in range, and their captions."""
 
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import pairwise
 
 import pytest
 import torch
@@ -11,8 +12,18 @@ from torch import Tensor
 from examples.make_bundled_model.emoji import MARGIN, SPRITE
 from examples.make_bundled_model.scenes import HORIZON, SHARE, SIZE, Renderer, sample
 from examples.make_bundled_model.scenes import Scenes as Parameters
-from examples.make_bundled_model.world import PICTURES
-from lantern_demo.scenes import ATTRIBUTES, COLOURS, MOST_LANTERNS, PLACES, SHAPES, THINGS, TIMES
+from examples.make_bundled_model.world import LONGEST, PICTURES, Captions, vocabulary
+from lantern_demo.scenes import (
+    ATTRIBUTES,
+    COLOURS,
+    MOST_LANTERNS,
+    PLACES,
+    SHAPES,
+    THINGS,
+    TIMES,
+    full_caption,
+    with_article,
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +50,6 @@ def test_scenes_are_seeded_and_of_all_attributes() -> None:
     for name in (f.name for f in fields(Parameters)):
         assert torch.equal(getattr(scenes, name), getattr(again, name))
     assert not torch.equal(scenes.centre, other.centre)
-    assert not torch.equal(scenes.phase, other.phase)
     attributes, lantern = scenes.attributes(), scenes.thing == 0
     assert list(attributes) == list(ATTRIBUTES)
     assert lantern.float().mean() == pytest.approx(SHARE, abs=0.04)
@@ -50,8 +60,11 @@ def test_scenes_are_seeded_and_of_all_attributes() -> None:
         assert (attributes[name][~lantern] == classes).all() and not ATTRIBUTES[name][classes]
     for name, classes in (("place", len(PLACES)), ("time", len(TIMES)), ("moon", 2)):
         assert even(attributes[name], classes)
-    assert not sample(300, 1, lanterns=1.0).thing.any()
-    assert sample(300, 1, lanterns=0.0).thing.all()
+    again = sample(4000, 1, wanted=attributes)
+    for name in ("centre", "radius", "horizon", "moon_at", "phase", "stars"):
+        assert torch.equal(getattr(again, name), getattr(scenes, name)), "of the same seed"
+    others = sample(4000, 2, wanted=attributes).attributes()
+    assert all(torch.equal(others[name], values) for name, values in attributes.items())
 
 
 def test_lanterns_are_in_the_picture_and_apart_and_the_moon_is_aside() -> None:
@@ -73,18 +86,6 @@ def test_lanterns_are_in_the_picture_and_apart_and_the_moon_is_aside() -> None:
         assert (x.diff() >= (half[1:] + half[:-1]) * 0.97).all(), row
 
 
-def test_scenes_of_wanted_attributes_differ_in_all_else() -> None:
-    scenes = sample(200, 7)
-    wanted = scenes.attributes()
-    same, other = sample(200, 7, wanted=wanted), sample(200, 8, wanted=wanted)
-    for name, values in wanted.items():
-        assert torch.equal(other.attributes()[name], values)
-    # With the seed that they come from, all else is as it was too.
-    for name in ("centre", "radius", "horizon", "moon_at", "phase", "stars"):
-        assert torch.equal(getattr(same, name), getattr(scenes, name))
-        assert not torch.equal(getattr(other, name), getattr(scenes, name))
-
-
 def test_pictures_are_in_range_and_depend_on_their_scene_alone(renderer: Renderer) -> None:
     """Not on the batch."""
     scenes = sample(6, 4)
@@ -96,35 +97,41 @@ def test_pictures_are_in_range_and_depend_on_their_scene_alone(renderer: Rendere
     torch.testing.assert_close(renderer(scenes.rows(order)), pictures[order], atol=1e-5, rtol=0)
 
 
-def mask(renderer: Renderer, seed: int = 11, **changes: int) -> Tensor:
-    """The share [SIZE, SIZE] of pixels that lanterns or a thing cover, in a scene of the first
-    classes but for changes.
-    """
-    classes = dict.fromkeys(ATTRIBUTES, 0) | changes
-    wanted = {name: torch.tensor([value]) for name, value in classes.items()}
-    return renderer(sample(1, seed, wanted=wanted))[0, 3]
+# -- captions
 
 
-def test_the_mask_covers_what_is_asked_for_alone(renderer: Renderer) -> None:
-    """A lantern of any colour, or a thing, but no moon."""
-    lantern = mask(renderer)
-    assert torch.equal(lantern, mask(renderer, colour=COLOURS.index("blue")))
-    assert lantern.max() > 0.99
-    for thing in (0, 1):
-        night = mask(renderer, thing=thing, time=1)
-        assert torch.equal(night, mask(renderer, thing=thing, time=1, moon=1))
+IDS = {word: number + 3 for number, word in enumerate(vocabulary())}
 
 
-def test_every_thing_is_as_large_as_others_at_one_place(renderer: Renderer) -> None:
-    """Things in the air are as far above the rest in every scene."""
-    things = {name: 1 + number for number, name in enumerate(PICTURES)}
-    stood = mask(renderer, thing=things["cat"])
-    across, down = ((stood > 0.5).any(axis).nonzero()[:, 0] for axis in (0, 1))
-    assert {len(across), len(down)} <= {150, 151, 152}
-    assert torch.equal(across, SIZE - 1 - across.flip(0)), "at the middle"
-    bottom = int(down[-1])
-    assert abs(bottom - 0.79 * SIZE) < 2
-    assert torch.equal(stood, mask(renderer, 12, thing=things["castle"], place=2, time=2))
-    hung = mask(renderer, thing=things["balloon"])
-    assert torch.equal(hung, mask(renderer, 12, thing=things["rocket"]))
-    assert bottom - int((hung > 0.5).any(1).nonzero()[-1]) == 17
+def written(scenes: int, lanterns: float, omit: bool) -> tuple[list[str], dict[str, list[int]]]:
+    """Captions of random scenes, and the classes that they were made from."""
+    attributes = sample(scenes, 5, lanterns=lanterns).attributes()
+    ids = Captions(IDS)(attributes, 1, omit)
+    assert ids.shape == (scenes, LONGEST)
+    return Captions(IDS).text(ids), {name: of.tolist() for name, of in attributes.items()}
+
+
+def test_every_thing_has_a_picture_in_the_order_of_the_things() -> None:
+    assert list(PICTURES) == list(THINGS) == list(ATTRIBUTES["thing"])[1:]
+    assert len({picture.file for picture in PICTURES.values()}) == len(PICTURES)
+
+
+def test_captions_have_the_right_article_and_the_words_of_the_vocabulary() -> None:
+    words = [caption.split() for caption in written(4000, 0.5, omit=True)[0]]
+    pairs = {pair for caption in words for pair in pairwise(caption)}
+    articles = {(a, b) for a, b in pairs if a in ("a", "an")}
+    assert {("a", "fox"), ("an", "owl"), ("a", "jade"), ("an", "amber")} <= articles
+    assert all(f"{a} {b}" == with_article(b) for a, b in articles)
+    assert {word for caption in words for word in caption} == {*vocabulary()}
+    assert {"kitten", "cats", "kittens"}.isdisjoint(vocabulary())
+
+
+def test_captions_of_things_are_the_plainest_and_may_omit() -> None:
+    told, classes = written(1000, 0.0, omit=False)
+    assert told == [full_caption(*values) for values in zip(*classes.values(), strict=True)]
+    told, classes = written(4000, 0.0, omit=True)
+    names = [with_article(ATTRIBUTES["thing"][thing]) for thing in classes["thing"]]
+    assert all(text.startswith(name) for text, name in zip(told, names, strict=True))
+    for part in (("moon", "moonless"), ("at",), ("on", "in")):
+        said = sum(not {*part}.isdisjoint(caption.split()) for caption in told) / len(told)
+        assert said == pytest.approx(0.65 * 0.8, abs=0.04)

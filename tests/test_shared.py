@@ -9,7 +9,6 @@ import torch
 from runs import exact_ways
 from test_loop import ALL, NEIGHBOURS, SETTINGS, run
 
-from lantern_demo import load
 from lantern_demo.decoding import reference
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import StaticTree
@@ -28,31 +27,29 @@ SAMPLINGS = {
     "greedy": Sampling(0, cfg_scale=2.0),
 }
 EXACT = exact_ways()
+SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 14))]
 
 
-def tokens_of(way: dict[str, Any], tokens: int, seed: int, **changes: Any) -> list[int]:
-    return run("vanilla", tokens, seed, **way, noise="shared", **changes)[1].tokens
+def used(noise: str = "shared", **changes: Any) -> str:
+    """The noise of a run."""
+    return Config(num_tokens=8, noise=noise, **{"neighbours": NEIGHBOURS, **changes}).noise_used
 
 
-FEW_AND_MANY = [range(3), pytest.param(range(3, 14), marks=pytest.mark.slow)]
-
-
-@pytest.mark.parametrize("seeds", FEW_AND_MANY, ids=["few", "84 in all"])
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=list(SAMPLINGS))
-def test_exact_methods_draw_vanillas_tokens(sampling: Sampling, seeds: range) -> None:
-    shared = {"sampling": sampling, "neighbours": NEIGHBOURS, "noise": "shared"}
-    ways = [
-        way
-        for way in EXACT.values()
-        if Config(num_tokens=18, **shared, **way).noise_used != "independent"
-    ]
-    for seed in seeds:
-        wanted = tokens_of(EXACT["vanilla"], 18, seed, sampling=sampling)
-        for number, way in enumerate(ways):
-            assert tokens_of(way, 18, seed, sampling=sampling) == wanted, (way, seed)
-            # at a picture's end
-            for count in range(1, 6) if way is EXACT["vanilla"] else [1 + (number + seed) % 5]:
-                assert tokens_of(way, count, seed, sampling=sampling) == wanted[:count], way
+@pytest.mark.parametrize("seed", SEEDS)
+def test_exact_methods_draw_vanillas_tokens(sampling: Sampling, seed: int) -> None:
+    shared = {"sampling": sampling, "noise": "shared"}
+
+    def tokens_of(way: dict[str, Any], count: int) -> list[int]:
+        return run("vanilla", count, seed, **way, **shared)[1].tokens
+
+    wanted = tokens_of(EXACT["vanilla"], 18)
+    ways = [way for way in EXACT.values() if used(**shared, **way) != "independent"]
+    for number, way in enumerate(ways):
+        assert tokens_of(way, 18) == wanted, way
+        # at a picture's end
+        for count in range(1, 6) if way is EXACT["vanilla"] else [1 + (number + seed) % 5]:
+            assert tokens_of(way, count) == wanted[:count], way
 
 
 @pytest.mark.parametrize(
@@ -76,46 +73,12 @@ def test_a_second_child_is_kept_in_its_place() -> None:
 
 def test_which_noise_a_run_has() -> None:
     """Exact rules share it; relaxed ones run as published, and a window has no other."""
-
-    def used(method: str, noise: str = "shared", **changes: Any) -> str:
-        return Config(
-            num_tokens=8,
-            **{"neighbours": NEIGHBOURS, **SETTINGS[method], "noise": noise, **changes},
-        ).noise_used
-
-    assert {method for method in ALL if used(method) == "shared"} == {
-        name for name in ALL if METHODS[name].lossless
-    }
-    assert used("lantern++", rule=LanternPlusPlus(4, 1.0)) == "shared", "it relaxes nothing"
-    assert {method for method in ALL if used(method, "independent") == "shared"} == {"sjd"}
-    assert {used(method, sampling=Sampling(0)) for method in ALL} == {"none"}
-
-
-@pytest.mark.parametrize("method", ALL)
-def test_where_there_is_one_kind_of_noise_nothing_changes(method: str) -> None:
-    """Of methods that have no other way, and at temperature 0."""
-    shared = run(method, 30, 3, noise="shared")[1].tokens
-    assert (shared == run(method, 30, 3, noise="independent")[1].tokens) == (
-        method == "sjd" or not METHODS[method].lossless
-    )
-    greedy = {
-        noise: run(method, 30, 3, sampling=Sampling(0), noise=noise)[1]
-        for noise in ("shared", "independent")
-    }
-    assert greedy["shared"].tokens == greedy["independent"].tokens
-    assert greedy["shared"].accepted_lengths == greedy["independent"].accepted_lengths
-
-
-@pytest.mark.slow
-def test_the_bundled_models_pictures_are_vanillas() -> None:
-    pipe = load("lantern-scenes", "cpu")
-    lossless = [method.id for method in METHODS.values() if method.lossless]
-    knobs = {"seed": 3, "noise": "shared", "tree": "small", "window": 8}
-    drawn = {
-        tuple(pipe.generate("three red round lanterns over a lake at dusk", name, **knobs).tokens)
-        for name in lossless
-    }
-    assert len(drawn) == 1 and len(lossless) > 3
+    lossless = {name for name in ALL if METHODS[name].lossless}
+    assert {name for name in ALL if used(**SETTINGS[name]) == "shared"} == lossless
+    exact = {**SETTINGS["lantern++"], "rule": LanternPlusPlus(4, 1.0)}
+    assert used(**exact) == "shared", "it relaxes nothing"
+    assert {name for name in ALL if used("independent", **SETTINGS[name]) == "shared"} == {"sjd"}
+    assert {used(**SETTINGS[name], sampling=Sampling(0)) for name in ALL} == {"none"}
 
 
 def test_acceptance_with_shared_noise_equals_its_reference() -> None:

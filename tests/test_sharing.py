@@ -25,7 +25,7 @@ from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Planned, Settings
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.files import facts, write_picture, write_sheet
-from lantern_demo.ui.run_view import picture_address, picture_of, results_view
+from lantern_demo.ui.run_view import picture_of
 
 TINY = replace(REGISTRY["lantern-scenes"], id="tiny")
 # the small trees
@@ -117,40 +117,22 @@ def test_a_link_draws_its_pictures_where_other_trees_are_chosen(
     record = record_of(runs.values())
     assert record["settings"] == pipe.settings(seed=5).as_dict(), "nobody asked for these trees"
     text = link.query(record, pipe.defaults)
-    assert len(text) < 300, "compact"
     asked = link.read(dict(parse_qsl(text[1:])), pipe.info)
-    assert asked is not None
+    assert len(text) < 300 and asked is not None
     again, without = drawn(**asked.settings.as_dict()), drawn(seed=5)
     for name, run in runs.items():
         assert again[name].tokens == run.tokens, name
         assert again[name].tree_settings == run.tree_settings
-    for name in ("lantern", "lantern++"):
-        assert without[name].tokens != runs[name].tokens, "the trees matter"
+        assert name == "sjd" or without[name].tokens != run.tokens, "the trees matter"
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("seed", "1e400"),
-        ("temperature", "[" * 50_000),
-        ("model", "../../etc"),
-        ("prompt", "x" * 5000),
-    ],
+    [("temperature", "[" * 50_000), ("model", "../../etc"), ("prompt", "x" * 5000)],
 )
 def test_a_bad_link_is_refused_with_a_sentence(name: str, value: str) -> None:
     with pytest.raises(NotAllowed, match=f"^{name} "):
         link.read({"top_p": "0.5", name: value}, TINY)
-
-
-def test_the_view_has_all_that_the_scripts_need(runs: list[Result], record: dict[str, Any]) -> None:
-    shown = results_view(record, {run.method: picture_address(run.image) for run in runs}, "live")
-    assert shown["grid"] == 4
-    assert [lane["id"] for lane in shown["lanes"]] == record["order"]
-    assert "at most 0.2" in shown["lanes"][1]["evidence"]["decides"]
-    assert {len(row) for step in shown["lanes"][1]["trials"] for row in step} == {4}
-    assert picture_of(shown["lanes"][0]["picture"]).size == runs[0].image.size
-    alone = record_of([runs[2]])
-    assert results_view(alone, {}, "live")["lanes"][0]["shares"] is False
 
 
 def test_the_recorded_examples_are_whole() -> None:

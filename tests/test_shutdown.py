@@ -1,4 +1,4 @@
-"""The end of a program by Ctrl-C and SIGTERM: a word and no traceback, soon, after clean-up."""
+"""The end of a program by Ctrl-C: a word and no traceback, soon, after clean-up."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ shutdown.GRACE = 0.5
 if __name__ == "__main__":
     atexit.register(print, "at exit")
     signal.signal(signal.SIGINT, {handler})
-    with shutdown.stoppable({code}):
+    with shutdown.stoppable():
         print("begun", flush=True)
         {block}
 """
 
 
 def stopped(
-    tmp_path: Path, block: str, number: int, code: str = "", handler: str = "default_int_handler"
+    tmp_path: Path, block: str, number: int, handler: str = "default_int_handler"
 ) -> tuple[int, str]:
     """Run a program, send it a signal -> its exit code and what it said after `begun`."""
     file = tmp_path / "program.py"
-    file.write_text(
-        PROGRAM.format(block=block, code=code, handler=f"signal.{handler}"), encoding="utf-8"
-    )
+    text = PROGRAM.format(block=block, handler=f"signal.{handler}")
+    file.write_text(text, encoding="utf-8")
     command, path = [sys.executable, str(file)], {"PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8"}
     with subprocess.Popen(command, env=path, **pipes) as running:
@@ -51,22 +50,17 @@ def stopped(
 @pytest.mark.parametrize(
     ("block", "says"),
     [
-        (SLEEPS, END),
         (f"try: {SLEEPS}\n        finally: print('cleaned')", f"cleaned\n{END}"),
         ("with ThreadPoolExecutor() as pool: list(pool.map(time.sleep, [60, 60]))", END),
         ("with ProcessPoolExecutor(1) as pool: list(pool.map(time.sleep, [60]))", END),
         (f"while 1:\n            try: {SLEEPS}\n            except KeyboardInterrupt: pass", END),
         (f"sys.stdout.close(); {SLEEPS}", ""),
     ],
-    ids=["waits", "cleans up", "has threads", "has a process", "holds on", "speaks to nobody"],
+    ids=["cleans up", "has threads", "has a process", "holds on", "speaks to nobody"],
 )
 def test_a_stopped_program_says_so(block: str, says: str, tmp_path: Path) -> None:
     """Whatever it waits for."""
     assert stopped(tmp_path, block, signal.SIGINT) == (130, says)
-
-
-def test_containers_stop_a_page_which_is_no_failure(tmp_path: Path) -> None:
-    assert stopped(tmp_path, SLEEPS, signal.SIGTERM, "0") == (0, END)
 
 
 def test_in_the_background_ctrl_c_is_ignored(tmp_path: Path) -> None:
@@ -78,12 +72,7 @@ def test_in_the_background_ctrl_c_is_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for a process alone")
 @pytest.mark.parametrize(
-    "command",
-    [
-        ["-m", "lantern_demo.models.checkpoints", "--check"],
-        ["examples/quick_tour.py"],
-        ["examples/train_drafter/drafter.py", "--help"],
-    ],
+    "command", [["-m", "lantern_demo.models.checkpoints", "--check"], ["examples/quick_tour.py"]]
 )
 def test_ctrl_c_while_a_command_imports(command: list[str]) -> None:
     """The moment is the first library after the handler; it is imported for seconds."""

@@ -147,19 +147,15 @@ def test_a_prompt_without_padding_follows_a_padded_one() -> None:
     assert cache.positions(torch.tensor([4])).tolist() == [[4], [4]]
 
 
-def test_each_kind_of_vectors_has_a_table_of_its_own(pipe: Pipeline) -> None:
+def test_each_kind_of_vectors_has_a_table_of_its_own(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tokenizer = pipe.networks.tokenizer
-    raw, kept = tokenizer.vq.quantize.embedding.weight, dict(pipe.images._neighbours)
+    raw = tokenizer.vq.quantize.embedding.weight
     longer = torch.linspace(1, 9, len(raw))[:, None]  # the decoder reads unit vectors
-    with torch.no_grad():
-        raw.mul_(longer)
-    try:
-        pipe.images._neighbours.clear()
-        found = [pipe.images.neighbours(vectors) for vectors in ("decoder", "raw")]
-        wanted = [neighbour_table(book, found[0].shape[1]) for book in (tokenizer.codebook, raw)]
-        assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
-        assert not torch.equal(*found)
-    finally:
-        with torch.no_grad():
-            raw.div_(longer)
-        pipe.images._neighbours = kept
+    monkeypatch.setattr(raw, "data", raw.data * longer)
+    monkeypatch.setattr(pipe.images, "_neighbours", {})
+    found = [pipe.images.neighbours(vectors) for vectors in ("decoder", "raw")]
+    wanted = [neighbour_table(book, found[0].shape[1]) for book in (tokenizer.codebook, raw)]
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert not torch.equal(*found)

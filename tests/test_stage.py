@@ -13,7 +13,9 @@ from pages import (
     draw,
     drawn,
     expect,
+    faults_of,
     fits,
+    lanes_of,
     only,
     open_page,
     scripts,
@@ -22,7 +24,7 @@ from PIL import Image
 
 from lantern_demo.models.bundled import PATCHES
 from lantern_demo.models.registry import BUNDLED
-from lantern_demo.ui import film, texts
+from lantern_demo.ui import film
 from lantern_demo.ui.recorded import recorded_runs
 
 if TYPE_CHECKING:
@@ -100,13 +102,6 @@ def test_the_pictures_of_a_race_appear_together(tab: Page, server: str) -> None:
     assert shares == sorted(shares) and any(0 < share < 1 for share in shares)
 
 
-def test_a_race_explains_its_marks_and_bars(tab: Page, server: str) -> None:
-    open_page(tab, server)
-    expect(tab.locator(".legend .mark")).to_have_count(3)
-    expect(tab.locator(".legend")).to_contain_text(texts.WEB["legend"]["r"])  # type: ignore[index]
-    expect(tab.locator(".why .key i")).to_have_count(3)
-
-
 def test_a_visit_with_patches_is_small(tab: Page, server: str) -> None:
     """Gradio's own files aside, which a browser keeps."""
     sizes: list[int] = []
@@ -152,6 +147,50 @@ def test_a_phone_has_two_columns_with_the_winner_first(
         tab.wait_for_function(TWO_COLUMNS, arg=least)
         assert fits(tab)
     check_for_axe(tab, "the phone's columns")
+
+
+# -- the line on a picture
+
+
+def test_the_rest_of_a_picture_is_drawn_again(tab: Page, server: str) -> None:
+    """Below a line that is moved by keys or dragged. Only one picture has one."""
+    open_page(tab, server)
+    only(tab, "vanilla", "lantern++")
+    draw(tab)
+    drawn(tab, 2)
+    line, other = (tab.locator(f"#lane-{name} .cut") for name in ("lanternpp", "vanilla"))
+    for key, rows in (("PageDown", 4), ("ArrowDown", 5), ("End", 15), ("ArrowUp", 14)):
+        line.press(key)
+        expect(line).to_have_attribute("aria-valuenow", str(rows))
+    line.press("Escape")
+    expect(tab.locator("#lane-lanternpp .rest")).to_be_hidden()
+    box = tab.locator("#lane-lanternpp canvas").bounding_box()
+    assert box is not None
+    across = box["x"] + box["width"] / 2
+    tab.mouse.move(across, box["y"])
+    tab.mouse.down()
+    tab.mouse.move(across, box["y"] + 9.2 / 16 * box["height"])
+    tab.mouse.up()
+    expect(line).to_have_attribute("aria-valuetext", "9 rows kept")
+    faults_of(tab, "a line on a picture")
+    other.press("ArrowDown")
+    expect(line).to_have_attribute("aria-valuenow", "0")
+    line.press("PageDown")
+    expect(other).to_have_attribute("aria-valuenow", "0")
+    upper = lanes_of(tab)[1]["tokens"][:64]
+    tab.evaluate("window.lanternRun = null")
+    tab.locator("#lane-lanternpp .rest").click()
+    drawn(tab, 2)
+    for lane in lanes_of(tab):
+        assert lane["tokens"][:64] == upper and lane["kinds"][:65].count("k") == lane["kept"] == 64
+        assert (lane["committed"][0], lane["committed"][-1], lane["total"]) == (65, 256, 192)
+    expect(tab.locator("#status")).to_contain_text("Kept: the upper 4 of 16 rows.")
+    expect(tab.locator("#draw")).to_be_focused()
+    assert "keep" not in tab.url
+    tab.evaluate("window.lanternRun = null")
+    draw(tab)
+    drawn(tab, 2)
+    assert {lane["kept"] for lane in lanes_of(tab)} == {0}
 
 
 # -- the film

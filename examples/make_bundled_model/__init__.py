@@ -11,7 +11,7 @@ and use:
 
     run           A run's clock, log and files, and how a stage learns.
     bank          Scenes as soft codes, with captions.
-    target_loss   What the target learns.
+    target_loss   The loss of the target.
     picture_loss  What the picture decoder learns.
     compiled      The target's layers as one compiled function.
     check         Measures of a trained model.

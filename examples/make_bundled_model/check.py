@@ -1,4 +1,4 @@
-"""What a trained model shows: measures of its target, a sheet of pictures, and a race."""
+"""Check a trained model: measures of its target, a sheet of pictures, and a race."""
 
 from __future__ import annotations
 

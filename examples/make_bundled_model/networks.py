@@ -176,7 +176,7 @@ def main() -> None:
     model = Model(args.begin)
     read(args.run, model)
     save(args.out, assemble(model, facts), eight_bits=True)
-    classifier = args.begin / "classifier"  # of lanterns, which stay as they are
+    classifier = args.begin / "classifier"  # of lanterns, which stay unchanged
     if classifier.is_dir() and args.out != args.begin:
         shutil.copytree(classifier, args.out / "classifier", dirs_exist_ok=True)
 

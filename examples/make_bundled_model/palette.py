@@ -2,7 +2,7 @@
 
     python examples/make_bundled_model/palette.py --model FOLDER
 
-What a token looks like depends on its neighbours. Its mean over many pictures paints a picture that
+The look of a token depends on its neighbours. Its mean over many pictures paints a picture that
 is still being drawn. All patches are one picture, PATCHES of them in a row.
 """
 

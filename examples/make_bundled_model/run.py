@@ -147,7 +147,7 @@ def _put(parameters: list[nn.Parameter], values: list[Tensor]) -> None:
 
 
 def _hasten(optimizers: list[torch.optim.Optimizer], named: dict[str, nn.Parameter]) -> None:
-    """Give the parameters of FASTER groups of their own."""
+    """Give the parameters of FASTER separate groups."""
     for pattern, factor in FASTER.items():
         fast = {id(p) for name, p in named.items() if re.search(pattern, name)}
         for optimizer in optimizers:

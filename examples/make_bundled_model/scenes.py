@@ -66,7 +66,7 @@ class Scenes:
     time: Tensor  # [B] int64
     moon: Tensor  # [B] int64
     centre: Tensor  # [B, 4, 2] middle of a lantern
-    radius: Tensor  # [B, 4] of a lantern, 0 where there is none
+    radius: Tensor  # [B, 4] of a lantern, 0 for an absent one
     horizon: Tensor  # [B] y of the horizon
     moon_at: Tensor  # [B, 2]
     phase: Tensor  # [B, 8] phases of hills, ripples and grass
@@ -97,7 +97,7 @@ def sample(
     """Draw the parameters of `batch` scenes.
 
     The same seed gives the same scenes on every machine (CPU generator). wanted: the class index
-    of every attribute, [batch] each, in place of random ones. lanterns: the odds that a scene shows
+    of every attribute, [batch] each, instead of random ones. lanterns: the odds that a scene shows
     lanterns.
     """
     g = torch.Generator().manual_seed(seed)

@@ -1,7 +1,7 @@
-"""What the target learns from a batch of scenes.
+"""The loss of the target on a batch of scenes.
 
-A picture of a thing is lost in its first rows: there only the caption tells what comes. Most terms
-of the loss hold the name until then. `docs/training.md` has what each one gave.
+A picture of a thing is lost in its first rows: there only the caption names it. Most terms
+of the loss hold the name until then. `docs/training.md` explains them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from lantern_demo.scenes import ATTRIBUTES
 
 COVERED = 0.05  # share of a token's square from which it is the thing's
 FIRST_ROWS = 2  # of a thing
-# Weights of a token outside, of one inside, and of one in the first rows besides.
+# Weights of a token outside, of one inside, and the addition in the first rows.
 OUTSIDE, INSIDE, FIRST = 0.35, 1.2, 8.0
 # Of FIRST, the share where another thing has its first rows; and how often one must have them.
 ELSEWHERE, BEGINS = 0.6, 0.2
-# Weights, besides, of the picture's first row and of its first token: there only the caption tells
+# Weights added in the picture's first row and at its first token: there only the caption names
 # the time of day.
 TOP, START = 3.0, 24.0
-# Weights of the terms, beside the divergence's 1.
+# Weights of the terms; the divergence's is 1.
 MISSED, PLAN, NAMES, READ, WORDS, OPENING = 1.0, 0.4, 0.1, 0.1, 0.05, 1.0
 DROPPED = 0.04  # share of pictures that lose their caption
 # Share of pictures with rows of another, most rows of it, and the first row where it may begin.
@@ -92,7 +92,7 @@ def first_rows(cover: Tensor) -> Tensor:
 
 
 def beginnings(things: Bank) -> Tensor:
-    """Return for each place [N] the largest share, over the kinds of things, of scenes in which it
+    """Return for each token [N] the largest share, over the kinds of things, of scenes in which it
     is in a thing's first rows.
     """
     first = first_rows(things.cover.float()).float()
@@ -105,7 +105,7 @@ class Missed:
     """How far a target's guesses are from the laws of B pictures' tokens, in nats."""
 
     divergence: Tensor  # [B, N] from the law
-    outside: Tensor  # [B, N] minus the logarithm of the mass on the law's tokens
+    outside: Tensor  # [B, N] minus the logarithm of the probability of the law's tokens
 
 
 def missed(guess: Tensor, codes: Tensor, probs: Tensor) -> Missed:
@@ -132,7 +132,7 @@ class Lesson:
     """The loss of things, and of lanterns, whose law is a teacher's."""
 
     def __init__(self, model: Model, things: Bank, teacher: Model | None = None) -> None:
-        """things: scenes that tell where things begin. teacher: the model as it is now, if None."""
+        """things: scenes that show where things begin. teacher: a copy of the model, if None."""
         self.model, self.begins = model, beginnings(things)
         self.teacher = (teacher or copy.deepcopy(model)).requires_grad_(False)
         self.teacher.target.feature_layers = ()
@@ -140,7 +140,7 @@ class Lesson:
         self.top[: model.target.config.grid] = TOP
         self.top[0] = START
         layers = model.target.config.layers
-        # blocks whose states tell the name, and the rows below
+        # blocks whose states predict the name, and the rows below
         model.target.feature_layers = layers // 3, 2 * layers // 3
         for one in (model, self.teacher):
             compile_layers(one.target)

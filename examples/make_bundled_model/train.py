@@ -4,10 +4,10 @@
     python examples/make_bundled_model/train.py --out runs/model --minutes 150
 
 Two processor cores do, or a GPU. The stages share the time: scenes, own lanterns, target, picture
-decoder, own pictures, drafter, check, race. The image tokenizer stays as it is, so that lanterns
+decoder, own pictures, drafter, check, race. The image tokenizer stays unchanged, so that lanterns
 keep their tokens, and the target keeps its law of them.
-Every minute the networks go to --out in 16 bits, in files of at most 15 MB, so that a run that is
-cut off still leaves something. A run that finds such files in --out, or in --start-from, continues
+Every minute the networks go to --out in 16 bits, in files of at most 15 MB. So a run that is cut
+off still leaves something. A run that finds such files in --out, or in --start-from, continues
 with their weights. `networks.py` turns the folder into a model folder.
 """
 
@@ -42,9 +42,9 @@ from examples.train_drafter.teaching import draft_losses, train_hidden
 from lantern_demo.bench.report import parser_of
 from lantern_demo.decoding.sampling import Sampling
 
-# what a stage learns from
+# the data of a stage
 NEEDS = {"target": "scenes", "picture": "scenes", "drafter": "scenes"}
-OPENINGS = 64  # captions of lanterns whose first token a step of the target learns besides
+OPENINGS = 64  # captions of lanterns whose first token a step of the target learns too
 PASSES = (1.0, 0.8, 0.6)  # weights of a drafter's outputs at depth 0 to 2
 
 

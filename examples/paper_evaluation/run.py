@@ -7,7 +7,7 @@
 All methods draw the same captions. They use the same seeds at the preset settings. Vanilla always
 runs too. The folder --out holds the pictures by method and their tokens in drawn-*.jsonl.
 manifest.json describes the run. coco5k.json and coco5k.md have the scores. An interrupted command
-continues when it is run again. `torchrun --nproc-per-node N` in the place of `python` shares the
+continues when it is run again. `torchrun --nproc-per-node N` instead of `python` shares the
 drawing among N processes, each on its own GPU or on the processor.
 
 coco5k: one picture for the longest caption of each of 5,000 images of MS-COCO 2017 val, in the

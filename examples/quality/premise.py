@@ -34,7 +34,7 @@ SHOWN, TILE, LEGEND = 4, 144, 24  # scenes of the sheet; pixels
 
 
 def replaced(tokens: Tensor, codebook: Tensor) -> dict[str, Tensor]:
-    """Return tokens [P, N] as they are, and with every token replaced, by a name."""
+    """Return tokens [P, N], unchanged and with every token replaced, by a name."""
     near = neighbour_table(codebook, max(RANKS)).long()
     generator = torch.Generator().manual_seed(0)
     neighbours = {f"neighbour {rank}": near[tokens, rank - 1] for rank in RANKS}

@@ -52,7 +52,7 @@ from lantern_demo.ui.run_view import picture_address
 
 # The values of each bound; the preset's comes with them. The lowest is the exact rule.
 BOUNDS: dict[str, tuple[float, ...]] = {
-    "lantern_delta": (0, 0.1, 0.5, 1),
+    "lantern_delta": (0, 0.5, 1),
     "lanternpp_lambda": (1, 2, 4, 10, 40),
 }
 PROMPT = texts.EXAMPLES[1]  # of the kind that is measured
@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     add_model(p)
     own = "a .json file (default: the package's own)"
     p.add_argument("--out", type=json_file, default=recorded.PRICE, help=own)
-    p.add_argument("--pictures", type=at_least(1), default=4, help="of each thing (default: 4)")
+    p.add_argument("--pictures", type=at_least(1), default=2, help="of each thing (default: 2)")
     p.add_argument("--seed", type=int, default=1, help="that draws the seeds (default: 1)")
     add_sprites(p)
     return p

@@ -54,7 +54,7 @@ SHARD = 64  # pictures that a target draws at once
 
 
 def read_captions(info: ModelInfo, file: Path | None) -> list[str]:
-    """Return the captions of a text file. Raise ValueError if there are none."""
+    """Return the captions of a text file. Raise ValueError if it has no caption."""
     if file is None:
         raise ValueError(f"--captions must name a file of captions, one a line, for {info.id}")
     try:

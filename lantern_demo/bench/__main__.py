@@ -1,6 +1,7 @@
 """Measure: `python -m lantern_demo.bench COMMAND`, where COMMAND is one of
 
     speed  Seconds, steps and look-alikes of every method on this machine. The default.
+    nodes  Speed against the nodes that a step checks, of chains and trees.
     audit  The distribution of every method against the exact one.
 
 `python -m lantern_demo.bench COMMAND --help` lists the options.
@@ -15,7 +16,7 @@ from importlib import import_module
 from lantern_demo.shutdown import stoppable
 
 # Each is imported on demand, so that no command needs another one's dependencies.
-COMMANDS = {name: f"lantern_demo.bench.{name}" for name in ("speed", "audit")}
+COMMANDS = {name: f"lantern_demo.bench.{name}" for name in ("speed", "nodes", "audit")}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

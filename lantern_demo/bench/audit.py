@@ -251,7 +251,7 @@ def run_cells(
 ) -> Iterator[Row]:
     """Yield the rows of cells as they complete, by processes of one thread each.
 
-    A single process runs here. Raises what a cell raises.
+    A single process runs here. Raises the error of a cell.
     """
     call = partial(run_cell, runs=runs, device=device)
     if min(processes, len(cells)) < 2:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 
 from lantern_demo.disk_cache import put
-from lantern_demo.models.device import device_name
+from lantern_demo.models.device import device_name, processor_name
 from lantern_demo.paths import user_path
 
 
@@ -71,6 +72,7 @@ def machine_of(device: torch.device) -> dict[str, Any]:
     found: dict[str, Any] = {
         "device": device_name(device),
         "device_type": device.type,
+        "processor": processor_name(),
         "system": platform.platform(),
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
@@ -80,6 +82,19 @@ def machine_of(device: torch.device) -> dict[str, Any]:
         found["gpu_memory"] = gpu.total_memory
         found["gpu_capability"] = f"{gpu.major}.{gpu.minor}"
     return found
+
+
+def commit() -> str | None:
+    """Return the commit of this clone, with a + if its files differ from it. None without one."""
+    clone = Path(__file__).resolve().parents[2]
+    if not (clone / ".git").exists():  # else git would find a repository further up
+        return None
+    command = ["git", "describe", "--always", "--exclude=*", "--dirty=+", "--abbrev=8"]
+    try:
+        done = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):  # no git, or none that may read this clone
+        return None
+    return done.stdout.strip()
 
 
 def now() -> str:

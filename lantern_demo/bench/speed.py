@@ -178,6 +178,30 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+def described(pipe: Pipeline) -> dict[str, Any]:
+    """Return what a report says of the program, the machine, the model and the settings."""
+    networks = pipe.networks
+    with pipe.threads.used():
+        machine = report.machine_of(pipe.device)
+    return {
+        "created": report.now(),
+        "version": lantern_demo.__version__,
+        "commit": report.commit(),
+        "machine": machine,
+        "threads": pipe.threads.count,
+        "libraries": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+        "model": {"id": pipe.info.id, "trained": networks.trained, "sources": networks.sources},
+        "dtype": pipe.dtype,
+        "products": pipe.products,
+        "settings": pipe.defaults.as_dict(),
+        "how": HOW,
+    }
+
+
 def benchmark(args: argparse.Namespace) -> dict[str, Any]:
     """Measure the rows of a command line and return the report.
 
@@ -195,24 +219,7 @@ def benchmark(args: argparse.Namespace) -> dict[str, Any]:
     rounds = measure(contestants, prompts_for(args.prompts))
     names = {row.name: row.method for row in rows}
     found = summarise(rounds, names)
-    networks = pipe.networks
-    with pipe.threads.used():
-        machine = report.machine_of(pipe.device)
-    return {
-        "created": report.now(),
-        "version": lantern_demo.__version__,
-        "machine": machine,
-        "threads": pipe.threads.count,
-        "libraries": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
-        "model": {"id": pipe.info.id, "trained": networks.trained, "sources": networks.sources},
-        "dtype": pipe.dtype,
-        "products": pipe.products,
-        "settings": pipe.defaults.as_dict(),
-        "how": HOW,
+    return described(pipe) | {
         "methods": {
             row.name: {"label": row.label, "settings": row.settings, **found[row.name]}
             for row in rows

@@ -118,6 +118,16 @@ def _row(runs: list[Run]) -> dict[str, Any]:
     }
 
 
+def heading(report: dict[str, Any]) -> str:
+    """Return the model, machine, versions and day of a report."""
+    commit = f" ({report['commit']})" if report["commit"] else ""
+    return (
+        f"{report['model']['id']} ({report['dtype']}) on {report['machine']['device']}; rounds: "
+        f"{len(report['rounds'])}; PyTorch {report['libraries']['torch']}, "
+        f"lantern-demo {report['version']}{commit}, {report['created'][:10]}"
+    )
+
+
 def markdown(report: dict[str, Any], depths: bool = False) -> str:
     """Return the tables of a speed report, with its settings and procedure.
 
@@ -127,16 +137,11 @@ def markdown(report: dict[str, Any], depths: bool = False) -> str:
     # settings that vary by round or by row
     apart = {"seed"}.union(*(row["settings"] for row in rows.values()))
     common = {k: v for k, v in report["settings"].items() if v is not None and k not in apart}
-    head = (
-        f"{report['model']['id']} ({report['dtype']}) on {report['machine']['device']}; rounds: "
-        f"{len(report['rounds'])}; PyTorch {report['libraries']['torch']}, "
-        f"lantern-demo {report['version']}, {report['created'][:10]}"
-    )
     settings = f"Settings: {', '.join(f'{key} {value}' for key, value in common.items())}"
     lines = table(HEAD, [_line(row) for row in rows.values()])
     trees = [f"- Tree of {row['label']}: {' | '.join(row['tree'])}" for row in rows.values()]
     reasons = [_why(row) for row in rows.values() if row.get("c") and row["method"] != "vanilla"]
-    parts = [head, settings, lines, "\n".join(reasons), "\n".join(trees)]
+    parts = [heading(report), settings, lines, "\n".join(reasons), "\n".join(trees)]
     parts += [KINDS, _kinds(report)]
     if depths:
         chances = {row["label"]: _chances(row["depths"]) for row in rows.values() if row["depths"]}
@@ -146,7 +151,7 @@ def markdown(report: dict[str, Any], depths: bool = False) -> str:
 
 
 def _why(row: dict[str, Any]) -> str:
-    """Say what a row's gain comes from, and where it would be none."""
+    """Explain a row's gain, and name the point where it would end."""
     drawn, cost = row["mean_accepted_length"], row["c"]
     return (
         f"- Why {row['label']}: {drawn:.2f} tokens a step, over a step that costs {cost:.2f} of "
@@ -167,7 +172,7 @@ def _kinds(report: dict[str, Any]) -> str:
 
 
 def _chances(depths: list[list[int]]) -> list[str]:
-    """Format by depth the chance of a draft, and of a place where that is another one."""
+    """Format by depth the chance of a draft, and of a position where that is another one."""
     found = [Depth(*depth) for depth in depths]
     return [
         f"{one.chance:.0%}" + (f" ({one.of_places:.0%})" if one.tried > one.places else "")

@@ -1,6 +1,6 @@
 """Judge the drafts at many nodes at once, by the papers' rejection sampling or greedy rule.
 
-`reference.relaxed` says the same of one node, one token at a time. Read it first: the loop over
+`reference.relaxed` has the rule for one node, one token at a time. Read it first: the loop over
 children here has its order.
 """
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .rules import Rule, with_neighbours
 
-# What a sure drafter leaves of q may be as small as 2^-149, the smallest float32. One over that is
+# The q that a sure drafter leaves may be as small as 2^-149, the smallest float32. One over that is
 # too large for a float32, and one over LIFT times that is not. A power of two changes no digit.
 LIFT = 2.0**24
 
@@ -32,7 +32,7 @@ class Sampled(NamedTuple):
     """The distributions that drafts were drawn from, each without the draws before it."""
 
     qx: Tensor  # [P, C], the drafts' probabilities, 0 for none
-    lifted: list[Tensor]  # for each draw [P, V], what was left of LIFT q
+    lifted: list[Tensor]  # for each draw [P, V], the rest of LIFT q
     weight: Tensor  # [P, C], one over its sum, 0 for no draft
 
 

@@ -18,8 +18,8 @@ NODES, DRAFTS = 3, 2  # of the question to a rule; no two sizes are equal
 
 
 def check_rule(rule: Rule) -> None:
-    """Ask a rule about some nodes. Raise ValueError with the method of it that returns another
-    shape, numbers below 0, or, if it claims to be exact, other numbers than the exact rule's.
+    """Ask a rule about some nodes. Raise ValueError with its method that returns another shape or
+    numbers below 0. A rule that claims to be exact must return the exact rule's numbers.
     """
     try:
         replace(rule)

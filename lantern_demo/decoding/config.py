@@ -21,7 +21,7 @@ NOISE = ("shared", "independent")
 class Config:
     """A run's configuration. Raises ValueError for a rule that does not fit the drafts."""
 
-    num_tokens: int
+    num_tokens: int  # of the picture
     sampling: Sampling = field(default_factory=Sampling)
     rule: Rule = field(default_factory=Rule)
     tree: DraftConfig = field(default_factory=DraftConfig)
@@ -33,9 +33,10 @@ class Config:
     room: int | None = None
     noise: str = "independent"  # or "shared", which relaxed rules ignore (see `shared`)
     ops: Ops = PYTORCH
+    keep: tuple[int, ...] = ()  # the picture's first tokens, where the run draws only the rest
 
     def __post_init__(self) -> None:
-        assert 1 <= self.num_tokens <= self.positions
+        assert 1 <= self.num_tokens <= self.positions and len(self.keep) < self.num_tokens
         assert 0 <= self.seed < 2**32 and self.noise in NOISE
         assert self.neighbours is not None or not columns(self.rule)
         if self.tree.drafts_own_draws and self.rule.relaxes:

@@ -87,7 +87,7 @@ class Runner:
         self.steps.step(shape, self.clock.measure)
 
     def result(self, number: int) -> tuple[list[int], Kept]:
-        """Wait for a step and return its row and what it kept, once, in order."""
+        """Wait for a step and return its row and its kept tensors, once, in order."""
         with self.clock.measure("commit"):
             return self.steps.results[number].tolist(), self.steps.kept
 
@@ -215,7 +215,7 @@ class GraphRunner(Runner):
             torch.cuda.set_stream(here)
             here.wait_stream(stream)
             restore(steps, kept)
-            steps.kept = None  # a replay would change what it holds
+            steps.kept = None  # a replay would change its tensors
         self.pool = graph.pool()
         return _Captured(graph, marks)
 

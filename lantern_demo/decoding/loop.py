@@ -1,5 +1,6 @@
 """The decoding loop, `decode`: prefill, then draft, verify and commit until all tokens are drawn.
-All methods share it: vanilla is the tree of the root alone.
+All methods share it: vanilla is the tree of the root alone. Tokens that a run keeps of another
+picture are read with the prompt.
 
 The same steps run on every device (see `step`). A `Runner` takes them one by one. On a GPU a
 `GraphRunner` replays them as captured graphs, without waiting for the host. With the same seed both
@@ -49,19 +50,26 @@ class Decoded:
     runner: str  # "plain" or "graphs"
     # why a GPU took plain steps, or none of the Triton kernels that it could run; empty: neither
     runner_reason: str
+    kept: int = 0  # the first tokens, which the run did not draw
 
     @property
     def steps(self) -> int:
         return len(self.accepted_lengths)
 
     @property
+    def drawn(self) -> int:
+        """How many of the tokens the run drew."""
+        return len(self.tokens) - self.kept
+
+    @property
     def mean_accepted_length(self) -> float:
-        """Tokens per step, without the prefill's and those cut at the end; 0 without steps."""
-        return (len(self.tokens) - 1) / self.steps if self.steps else 0.0
+        """Drawn tokens per step, without the prefill's and those cut at the end; 0 without
+        steps."""
+        return (self.drawn - 1) / self.steps if self.steps else 0.0
 
     @property
     def tokens_per_second(self) -> float:
-        return len(self.tokens) / self.decode_seconds if self.decode_seconds > 0 else 0.0
+        return self.drawn / self.decode_seconds if self.decode_seconds > 0 else 0.0
 
 
 def parts_of(config: Config, vocabulary: int) -> tuple[Proposer, Verifier]:
@@ -97,7 +105,7 @@ def decode(
     """Decode an image: yield a `Step` per step, and last the `Decoded` result. `clock` may be
     shared with other parts of a run. `runners` keeps captured runners for later runs. `make_parts`
     is `parts_of`, or adds an observer to it. No model is called before the first `next`, and the
-    iterator may be closed at any time. After an error of a kernel the run begins anew by PyTorch's
+    iterator may be closed at any time. After an error of a kernel the run restarts with PyTorch's
     operations, with step 0. Raises ValueError at the call for models that do not fit the
     configuration."""
     drafter = drafter if config.tree.needs_drafter else None
@@ -126,7 +134,7 @@ def _events(
     """Yield the steps and the result of a run on a runner from `runners`, or on a new one."""
     runner: Runner | None = None
     sound = False  # no fault occurred; after a fault no run uses the runner again
-    tokens = list[int]()
+    tokens = list(config.keep)
     lengths = list[int]()
     try:
         with device_work(config.torch_device):
@@ -134,9 +142,9 @@ def _events(
                 key = find_key()  # now: an error may have refused kernels since the call
                 runner = runners.take(key, make)
                 tokens.append(runner.begin(config, clock, condition))
-            if config.num_tokens > 1:  # so that later runs capture nothing
+            if len(tokens) < config.num_tokens:  # so that later runs capture nothing
                 runner.prepare()
-        yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"])
+        yield Step(0, tokens[-1:], 1, len(tokens), clock.decode_seconds, ["target"])
         while len(tokens) < config.num_tokens:
             with device_work(config.torch_device):
                 step = runner.next(len(tokens))
@@ -169,6 +177,7 @@ def _events(
         config.tree.nodes,
         runner.name,
         runner.reason or config.ops.reason,
+        len(config.keep),
     )
 
 

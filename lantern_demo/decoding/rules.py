@@ -10,7 +10,7 @@ first.
 
 With S = 0 this is lossless speculative sampling from several drafts (Leviathan et al. 2023; EAGLE,
 Li et al. 2024): every token follows p. A rule is a class that overrides the methods in which it
-differs; `examples/more_rules.py` has three more.
+differs; `examples/more_rules.py` has more.
 
 `verify` runs the rules at P nodes with C drafts each, and never reads a value back to the host. p
 and q [P, V] float32 are the target's and the drafter's distributions, and sum to 1.

@@ -32,7 +32,7 @@ class Shape(NamedTuple):
     """The sizes of a step."""
 
     slots: int  # S, slots of the caches that attention covers
-    pending: int  # m, tokens that the drafter reads: those it lacks and, behind them, any others
+    pending: int  # m, tokens that the drafter reads: those it lacks and, after those, any others
     drafts: bool  # whether it drafts
 
 
@@ -113,35 +113,54 @@ class Steps:
         return self.config.torch_device.type == "cpu" or self.proposer.needs_host_sync
 
     def prefill(self, config: Config, condition: Any) -> int:
-        """Start a run: read the prompt, and draw and return the first token. Raise ValueError for a
-        condition with another number of rows, and FloatingPointError if no token can be drawn."""
+        """Start a run: read the prompt and the tokens to keep, and draw and return the first token.
+        Raise ValueError for a condition with another number of rows, and FloatingPointError if no
+        token can be drawn."""
         self.config = config  # with the values of this run
-        uniforms = uniforms_of(config.seed, config.torch_device, config.num_tokens, self.draws)
+        count, device = len(config.keep), config.torch_device
+        # With its own seed, no kept token was drawn by one of these rows.
+        uniforms = uniforms_of(config.seed, device, config.num_tokens, self.draws)[count:]
         hidden = self.target.prefill(condition, self.cache)
         if hidden.shape[0] != config.rows:
             raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
+        keep = torch.tensor(config.keep, dtype=torch.int64, device=device)
+        if count:
+            hidden = torch.cat([hidden, self._read(keep)], 1)
         self.verifier.begin(config.seed)
         scores = warp(self.target.head(hidden[:, -1:]), config.sampling, config.ops.cut)
-        root = self.verifier.sample(scores, torch.zeros_like(self.position), uniforms[0])
+        root = self.verifier.sample(scores, torch.full_like(self.position, count), uniforms[0])
         if not 0 <= int(root) < self.target.vocab_size:
             raise FloatingPointError(NO_PROBS)
-        if config.num_tokens > 1:
-            self.begin(hidden, root, uniforms, condition)
+        if config.num_tokens > count + 1:
+            self.begin(hidden, torch.cat([keep, root]), uniforms, condition)
         return int(root)
 
-    def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, condition: Any) -> None:
-        """Set the state after a prefix, which is in the cache. hidden [R, T, H] are the target's
-        states of it, root [1] is the first token, uniforms [steps, draws] are the run's."""
-        config = self.config
+    def _read(self, keep: Tensor) -> Tensor:
+        """Return the target's states [R, k, H] of kept tokens [k], read in one pass."""
+        slots = self.cache.length + self.arange[: len(keep)]
+        visible = self.arange[: self.cache.length + len(keep)] <= slots.unsqueeze(1)
+        return self.target.forward(Pass(keep, slots, slots, visible), self.cache)
+
+    def begin(self, hidden: Tensor, tokens: Tensor, uniforms: Tensor, condition: Any) -> None:
+        """Set the state after a prefix and k kept tokens, which are in the cache. hidden [R, T + k,
+        H] are the target's states of them, tokens [k + 1] the kept ones and the first that was
+        drawn, uniforms [steps, draws] the run's."""
+        config, root, kept = self.config, tokens[-1:], len(tokens) - 1
         self.prefix = self.cache.length
         hidden = self._for_drafter(hidden)
-        if self.drafter is not None and not config.no_draft(config.num_tokens - 1):
-            self.drafter.prefill(hidden, root, self.drafter_cache, condition)
+        if self.drafter is not None and not config.no_draft(config.num_tokens - len(tokens)):
+            before, after = hidden[:, : self.prefix], hidden[:, self.prefix :]
+            self.drafter.prefill(before, tokens[:1], self.drafter_cache, condition)
+            if kept:
+                slots = self.prefix + self.arange[:kept]
+                self.drafter.forward(
+                    Pass(tokens[1:], slots, slots, None), after, self.drafter_cache
+                )
         self.proposer.begin(root, config.seed)
         self.uniforms[: len(uniforms)] = uniforms
-        self.length.fill_(self.prefix)
+        self.length.fill_(self.prefix + kept)
         self.number.fill_(1)
-        self.position.fill_(1)
+        self.position.fill_(len(tokens))
         self.root.copy_(root)
         self.accepted.zero_()
         if not self.hidden.numel():
@@ -222,7 +241,7 @@ class Steps:
         return hidden, warp(self.target.head(hidden), config.sampling, config.ops.cut)
 
     def commit(self, draft: Draft, hidden: Tensor, scores: Tensor) -> None:
-        """Accept a path, move it up in the cache, and note what the host reads."""
+        """Accept a path, move it up in the cache, and note the host's row."""
         tree, last = draft.tree, self.target.vocab_size - 1
         out = self.verifier.verify(draft, scores, self.position, self.u)
         row = pack_step(draft, out)

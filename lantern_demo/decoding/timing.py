@@ -54,7 +54,7 @@ class Clock:
         return self._segments[part]
 
     def restart(self) -> None:
-        """Forget the decode seconds, for a run that begins anew."""
+        """Forget the decode seconds, for a run that restarts."""
         for part in DECODE_PARTS:
             self.seconds[part] = self.waited[part] = 0.0
 

@@ -36,7 +36,7 @@ def guarded(kernel: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def why_off(error: Exception) -> str:
-    """Return why PyTorch's operations draw after an error, as a record says it."""
+    """Return why PyTorch's operations draw after an error, in a record's words."""
     first = next(iter(str(error).splitlines()), "")
     if isinstance(error.__cause__ or error, CalledProcessError):  # its text is a long command
         first = "the C compiler failed; it needs Python's headers"

@@ -7,7 +7,7 @@
     linear    down projection, added to the states in place
 
 Layers are prepared: see `llama.Layer.join`. Blocks are sized for an RTX 3090, which has 99 KiB
-of shared memory. Sums are float32, and none is split among blocks.
+of shared memory. Sums are float32, and no sum is split among blocks.
 
 Where the card can (`starts_early`), a kernel starts while the one before it ends. Until its
 `gdc_wait` it reads only weights, and cache slots of earlier passes. It lets the next kernel start
@@ -369,7 +369,7 @@ class FusedLayer:
     def __call__(
         self, x: Tensor, rotation: Tensor, bias: Tensor, store: Store, asked: int
     ) -> Tensor:
-        """As `llama.Layer.forward` with all nodes asked for; x [R, n, H] is overwritten."""
+        """As `llama.Layer.forward` for all nodes; x [R, n, H] is overwritten."""
         rows, nodes, dim = x.shape
         flat = x.view(-1, dim)
         qkv = linear(flat, self.qkv, self.before, early=self.early)

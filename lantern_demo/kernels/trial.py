@@ -46,7 +46,7 @@ class WrongNumbers(RuntimeError):
 
 
 class Nodes(NamedTuple):
-    """What a layer reads besides its cache."""
+    """The inputs of a layer, without its cache."""
 
     x: Tensor  # [R, n, H]
     rotation: Tensor  # [1, n, 3, 1, d / 2]
@@ -117,7 +117,7 @@ def _check_layer(network: Any, kernel: Any, at: int, case: tuple[int, int, float
     )
     wanted, _ = _by([layer], nodes, sound)
     found, cache = _by([kernel], nodes, old)
-    # large numbers of a few channels must not hide what others lack
+    # large numbers of a few channels must not hide errors of others
     spread = nodes.x.float().abs() + exact.abs() + (exact - nodes.x).abs().mean()
     least = ROUNDING[dtype]
     off, allowed = _off(found, exact, spread), WORSE * max(least, _off(wanted, exact, spread))

@@ -233,7 +233,7 @@ class ChameleonTokenizer(ImageTokenizer):
 
 
 def configured(sizes: AnoleConfig, _: str) -> tuple[AnoleConfig, dict[str, Any]]:
-    """Return the sizes as they are without config.json, and what else it must say."""
+    """Return the sizes without config.json, and the other values that it must have."""
     return sizes, {"vocab_size": sizes.embeddings, "swin_norm": False}
 
 
@@ -262,7 +262,7 @@ LAYOUTS = {
         re.compile(r"(?!model\.vqmodel\.).*"),
     ),
     # The same image tokenizer in the file of its authors. As they do, take the network's tensors
-    # alone: names of others beside them are unknown.
+    # alone: other names are unknown.
     "chameleon-vq": Layout(_chameleon_name, re.compile(rf"(?!({_VQ_PARTS})\.).*")),
 }
 NETWORKS: dict[type[Sizes], Any] = {AnoleConfig: Anole, AnoleDrafterConfig: AnoleDrafter}

@@ -1,4 +1,4 @@
-"""Published models: what they need, fetching their files, building their networks.
+"""Published models: their needs, fetching their files, building their networks.
 
 Files are mapped into memory without a copy.
 
@@ -8,7 +8,7 @@ download. Without --check it downloads the files.
 A local folder may replace the Hub. Each part lies in a sub-folder under its published file names.
 The sub-folder has the part's name (target, drafter, tokenizer, text), or it has its repository's
 name and may lie one level deeper: LlamaGen-T2I, trained_drafters/llamagen_drafter, t5/flan-t5-xl.
-So the folders of LANTERN's and LlamaGen's READMEs are read as they are. A file that is neither
+So the folders of LANTERN's and LlamaGen's READMEs are read unchanged. A file that is neither
 .safetensors nor .bin may also lie in the folder itself. Target and tokenizer must be there; a
 missing text encoder is taken from the Hub.
 """
@@ -173,7 +173,7 @@ def load(
     Target and drafter are in `dtype`, the image tokenizer in float32, a text encoder in bfloat16 as
     in LANTERN (float16 on a GPU without bfloat16). On a CPU, weights in the published dtype stay in
     the files, mapped into memory. `drafter` is a folder of `examples/train_drafter` or of LANTERN's
-    training, which replaces the published drafter. The log says why there is no drafter. Raise
+    training, which replaces the published drafter. The log explains a missing drafter. Raise
     CheckpointError (a ValueError) for files that cannot be fetched, read or used.
     """
     published = info.published
@@ -263,7 +263,7 @@ def _located(part: Part, info: ModelInfo, folder: Path | None) -> Located | None
 
 
 def _lacks(part: Part, info: ModelInfo, folder: Path) -> str:
-    """Say that a folder lacks a part. The sentence has no whole path: visitors read it."""
+    """Report that a folder lacks a part. The sentence has no whole path: visitors read it."""
     assert info.published is not None
     looked = hub.looked_for(info.published, part)
     return f"the folder {folder.resolve().name} holds no {part} of {info.id}: {looked} is there"
@@ -275,7 +275,7 @@ def _lacks(part: Part, info: ModelInfo, folder: Path) -> str:
 def drafter_in(folder: Path) -> Located:
     """Return the files of a drafter, of `examples/train_drafter` or of LANTERN's training.
 
-    Raise CheckpointError where there is none.
+    Raise CheckpointError if it is missing.
     """
     for name in DRAFTER_FILES:
         if (folder / name).is_file():
@@ -299,9 +299,9 @@ def no_drafter(info: ModelInfo, folder: Path | None) -> str | None:
 def check(
     info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: Path | None = None
 ) -> tuple[list[str], bool]:
-    """Return lines that report what a published model needs, and whether it can be loaded.
+    """Return lines with the needs of a published model, and whether it can be loaded.
 
-    They say where its parts lie, the bytes still to download and the memory that it takes. Nothing
+    They show where its parts lie, the bytes still to download and the memory that it takes. Nothing
     is downloaded. Raise ValueError for a bad device or dtype.
     """
     published = info.published

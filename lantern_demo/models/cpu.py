@@ -5,8 +5,8 @@ multiplication. All numbers are float32, except weights of `half`. Attention is 
 pass of another shape may round a sum differently, by some 1e-5 of a logit.
 
 `plain` and `packed` matmuls are float32. `half` reads weights as float16 and computes in float32.
-It reads half as many bytes, and gives the same numbers where float16 holds the weights exactly, as
-in a model that was stored in float16.
+It reads half as many bytes. The numbers are the same if float16 holds the weights exactly, as in a
+model that was stored in float16.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _USUAL_THREADS = torch.get_num_threads()  # before this package changes it
 # exists where NVIDIA's driver is loaded, with its version
 DRIVER = Path("/proc/driver/nvidia/version")
 
-# pip leaves an installed build as it is unless it is forced to exchange it. Without the bound of
+# pip leaves an installed build unchanged unless it is forced to exchange it. Without the bound of
 # requirements.txt it would bring a release that the next installation of them takes away.
 WITH_CUDA = (
     'pip install --force-reinstall "torch<2.14" --index-url https://download.pytorch.org/whl/cu128'
@@ -83,10 +83,11 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     count = torch.get_num_threads()
-    return f"{_processor()} ({count} thread{'' if count == 1 else 's'})"
+    return f"{processor_name()} ({count} thread{'' if count == 1 else 's'})"
 
 
-def _processor() -> str:
+def processor_name() -> str:
+    """Return the processor in words, or its architecture where the system does not tell."""
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8") as f:
             names = (line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
@@ -167,7 +168,7 @@ def pick_threads(asked: int | None, device: torch.device, small: bool) -> Thread
                 f"{named} must be a whole number between 1 and {MOST_THREADS}, got {given!r}"
             )
         return Threads(count, f"as {named} says")
-    # OpenMP leaves out what is no number, such as the 7500m of a container's processor time
+    # OpenMP ignores values that are no number, such as the 7500m of a container's processor time
     if re.match(r" *\+?0*[1-9]\d* *(,|$)", os.environ.get(OPENMP, "")):
         return Threads(_USUAL_THREADS, f"as {OPENMP} says")
     if device.type != "cpu":

@@ -1,7 +1,15 @@
 """What model families differ in: networks, names of tensors, configurations, prompts, tokenizers.
 
-A family is a file next to this one with the five names of `FAMILIES`' modules: NETWORKS, LAYOUTS,
-TOKENIZER, configured, prompt_reader. A new one is a row here, and rows of the registry.
+A family is a file next to this one with five names:
+
+    NETWORKS                    the networks by their configurations, the target's and the drafter's
+    LAYOUTS                     by format, which no other family may have
+    TOKENIZER                   the class of the image tokenizer, made from a JanusVQVAEConfig
+    configured(sizes, format)   sizes where config.json leaves them out, and what else it must say;
+                                None for a format without config.json
+    prompt_reader(sizes, located, device)   a `PromptEncoder` from the files of the part "text"
+
+A new one is also a row of FAMILIES, and rows of the registry.
 """
 
 from __future__ import annotations

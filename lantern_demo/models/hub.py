@@ -102,7 +102,7 @@ def download(source: Source) -> Located:
 
 
 def _snapshot(source: Source, here: bool) -> tuple[Path, ...]:
-    """Return a part's weight files in the Hub's cache; fetch what is missing unless `here`."""
+    """Return a part's weight files in the Hub's cache; fetch missing ones unless `here`."""
     wanted = [source.weights, *source.beside]
     folder = snapshot_download(source.repo, allow_patterns=wanted, local_files_only=here)
     return tuple(sorted(Path(folder).glob(source.weights)))
@@ -148,7 +148,7 @@ def delete_part_files() -> None:
 def find(published: Published, part: Part, folder: Path) -> Located | None:
     """Return a part's files in a local folder, from the first source there, or None.
 
-    `places` says where they may lie. Raise CheckpointError when some of several files are missing.
+    They may lie in `places`. Raise CheckpointError when some of several files are missing.
     """
     for source in _in_a_folder(published, part):
         for place in places(source, part):
@@ -173,7 +173,7 @@ def find(published: Published, part: Part, folder: Path) -> Located | None:
 def _in_a_folder(published: Published, part: Part) -> list[Source]:
     """Return a part's sources in the order in which a folder is searched.
 
-    Files of its own come before those that it shares with another part. So Chameleon's image
+    Its own files come before those that it shares with another part. So Chameleon's image
     tokenizer comes before a whole model, whose conversion may lack it.
     """
     others = [of for other, of in published.sources.items() if other != part]

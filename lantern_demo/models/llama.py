@@ -65,9 +65,9 @@ def prefix_mask(
     visible [R, n] bool marks those without padding; None: all.
 
     "self": causal, padded columns hidden, and every position sees itself (LlamaGen). "released":
-    rows of real positions are the same. A padded row sees the padded columns up to itself and, in
-    float32 only, every real column, because the released mask adds two minima that saturate
-    differently. Drafters read these rows, so a port has to keep them.
+    rows of real positions are the same. A padded row sees the padded columns up to itself. In
+    float32 only it also sees every real column, because the released mask adds two minima that
+    saturate differently. Drafters read these rows, so a port has to keep them.
     """
     causal = torch.ones(n, n, dtype=torch.bool, device=device).tril()[None, None]
     if visible is None:
@@ -287,7 +287,7 @@ class Decoder(nn.Module, ABC):
     cache_type: type[KVCache] = KVCache
     layers: Any
     rope: Tensor
-    turns: Tensor | None = None  # the rotation at each place of the table, once prepared
+    turns: Tensor | None = None  # the rotation at each position of the table, once prepared
     fused: Sequence[Any] = ()  # the layers as `layer.FusedLayer`, where they are on and fit
 
     def __init__(self, config: Any, embeddings: int, norm_before: bool = True) -> None:
@@ -350,6 +350,10 @@ class DecoderTarget(Decoder):
         self.vocab_size: int = config.vocab
         self.norm: Any = RMSNorm(config.dim, config.eps)
         self.lm_head: Any = nn.Linear(config.dim, config.vocab, bias=False)
+
+    @abstractmethod
+    def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
+        """Map a prompt as `text.Encoded` has it to the rows of a run, the conditional one first."""
 
     @abstractmethod
     def read(self, condition: Condition) -> Tensor:

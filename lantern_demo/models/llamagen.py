@@ -289,8 +289,9 @@ class LeanDrafter(Drafter):
 
 
 def configured(sizes: LlamaGenConfig, form: str) -> tuple[LlamaGenConfig, dict[str, Any]] | None:
-    """Return the sizes where config.json leaves them out, and what else it must say; None for the
-    format that has no config.json.
+    """Return the sizes where config.json leaves them out, and other values that it must have.
+
+    None is for the format without config.json.
     """
     if form == "llamagen":
         return None

@@ -65,7 +65,7 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
 
 
 def _free_on_machine(root: Path) -> int | None:
-    """Return the bytes that the machine can give, or all that it has where it does not say."""
+    """Return the bytes that the machine can give, or all that it has if that is unknown."""
     with suppress(OSError):  # no Linux
         text = (root / "proc/meminfo").read_text(encoding="utf-8")
         if found := re.search(r"MemAvailable:\s+(\d+) kB", text):

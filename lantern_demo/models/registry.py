@@ -1,4 +1,4 @@
-"""The models by id, as data: sizes, presets, the sources of published files, what they need."""
+"""The models by id, as data: sizes, presets, the sources of published files, their needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DRAFTER_FILES = ("pytorch_model.bin", "model.safetensors")  # published, and of 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The configuration of a target or of its drafter, each family's a class of its own.
+    """The configuration of a target or of its drafter, a class per family.
 
     The defaults are about those of the bundled model.
     """
@@ -100,7 +100,7 @@ class AnoleDrafterConfig(AnoleConfig):
     feature_layers: ClassVar[tuple[int, ...]] = ()  # this family has no such drafters
 
 
-DrafterSizes = DrafterConfig | AnoleDrafterConfig
+DrafterSizes = DrafterConfig | AnoleDrafterConfig  # of all families
 
 
 def check_feature_layers(feature_layers: Sequence[int], layers: int) -> None:
@@ -134,7 +134,7 @@ def check_drafter(drafter: DrafterSizes, target: Sizes) -> None:
 class Source:
     """Published files: a Hub repository, its files to take, and their format.
 
-    The format names a layout of `families.LAYOUTS`.
+    The format names a layout of `families.LAYOUTS`; a tokenizer.json alone needs none.
     """
 
     repo: str
@@ -264,7 +264,7 @@ _ROWS = (
         grid=16,
         max_prompt=200,
         # These lie in the papers' ranges, and make both methods change about 1 in 10 tokens.
-        # The target has learnt guidance: it draws in one row what others draw in two.
+        # The target has learnt guidance: it reads one row where others read two.
         preset={
             "cfg_scale": 1.0,
             "lantern_k": 100,

@@ -26,7 +26,7 @@ Network = TypeVar("Network", bound=nn.Module)
 # keys under which a .pt keeps its tensors; FSDP-trained ones have no such key
 CONTAINERS = ("model", "module", "state_dict")
 QUOTED = 300  # characters of another's text, at most
-POINTER = b"version https://git-lfs.github.com/spec/"  # in a file's place without Git LFS
+POINTER = b"version https://git-lfs.github.com/spec/"  # instead of a file, without Git LFS
 WRAPPER = "module."  # before every name of a model that several GPUs trained, saved as it was
 
 
@@ -90,7 +90,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def check_fetched(path: Path) -> None:
-    """Raise CheckpointError when git left a pointer in the place of a file."""
+    """Raise CheckpointError when git left a pointer instead of a file."""
     with suppress(OSError), path.open("rb") as file:
         if file.read(len(POINTER)) == POINTER:
             what = f"{path} is a Git LFS pointer, not the file itself"

@@ -42,7 +42,7 @@ class ImageTokenizer(nn.Module):
         self.codebook_size = config.num_embeddings
 
     def scaled(self, vectors: Tensor, dim: int) -> Tensor:
-        """Return float32 vectors as they are compared and decoded: of unit length along `dim`."""
+        """Return float32 vectors for comparing and decoding: of unit length along `dim`."""
         return F.normalize(vectors.float(), dim=dim)
 
     @property

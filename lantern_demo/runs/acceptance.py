@@ -13,7 +13,7 @@ from lantern_demo.runs.record import Drafted, Events
 
 class Depth(NamedTuple):
     """The drafts of one depth whose parent was kept. Siblings are tried in turn until one is kept,
-    so a place keeps at most one of them."""
+    so a position keeps at most one of them."""
 
     tried: int
     places: int  # kept parents with a draft that was tried
@@ -26,7 +26,7 @@ class Depth(NamedTuple):
 
     @property
     def of_places(self) -> float:
-        """The share of the places that kept one of their drafts. Without siblings it is the
+        """The share of the positions that kept one of their drafts. Without siblings it is the
         chance."""
         return self.kept / self.places if self.places else 0.0
 
@@ -34,7 +34,7 @@ class Depth(NamedTuple):
 class Acceptance(NamedTuple):
     """How a run's drafts fared. All of it is counts, so that runs add up."""
 
-    depths: list[Depth]  # of drafts one place ahead, two, ...
+    depths: list[Depth]  # of drafts one position ahead, two, ...
     sizes: list[int]  # steps that had one token, two, ..., without those past the picture's end
 
 

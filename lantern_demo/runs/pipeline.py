@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import unicodedata
-from collections.abc import Generator, Hashable, Iterator
+from collections.abc import Generator, Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -30,10 +30,17 @@ from lantern_demo.models.text import Encoded
 from lantern_demo.prompt_words import USUAL, Completed, check_length, completed, phrasebook, visible
 from lantern_demo.runs.images import Images
 from lantern_demo.runs.race import Event, Limit, Request, Rotation, RunEvents
-from lantern_demo.runs.record import Noise, Record, Schedule, twin_settings
+from lantern_demo.runs.record import Noise, Record, Schedule, kept_of, twin_settings
 from lantern_demo.runs.result import Machine, MethodFailed, Result
 from lantern_demo.settings.knobs import lists_settings, repeats_of
-from lantern_demo.settings.settings import Planned, Settings, methods_of, planned, settings_of
+from lantern_demo.settings.settings import (
+    Planned,
+    Settings,
+    kept_rows,
+    methods_of,
+    planned,
+    settings_of,
+)
 from lantern_demo.settings.trees import drafts_by_device
 from lantern_demo.torch_defaults import own_defaults
 
@@ -46,7 +53,7 @@ class Read(NamedTuple):
     """A prompt as the target's condition, and the seconds that this took."""
 
     prompt: str
-    completed: Completed  # what is drawn for it
+    completed: Completed  # the caption drawn for it
     unknown: list[str]  # words of the prompt that the model does not know
     encoded: Encoded
     seconds: float
@@ -87,8 +94,9 @@ class Pipeline:
             for decoder in filter(None, decoders):
                 decoder.to(memory_format=torch.channels_last)
         self._drafts = drafts_by_device(networks.trees)[device.type]
-        # what was warmed up: method, drafts, guidance and noise; the longest unused first
-        self._warm: dict[tuple[str, DraftConfig, bool, str], None] = {}
+        # what was warmed up: method, drafts, guidance, noise and kept tokens; the longest unused
+        # first
+        self._warm: dict[tuple[str, DraftConfig, bool, str, int], None] = {}
         self._runners = Runners()
         self._read: Read | None = None  # see `read`
         self._turn = threading.Lock()  # see `turn`
@@ -188,11 +196,13 @@ class Pipeline:
         prompt: Any,
         methods: Any = None,
         trees: dict[str, dict[str, Any]] | None = None,
+        keep: Any = None,
         **settings: Any,
     ) -> Request:
         """Check the values of a comparison. methods None means the default ones.
 
-        `trees` are settings of some methods' draft trees that differ from the others'. Raises
+        `trees` are settings of some methods' draft trees that differ from the others'. `keep` has
+        the token ids of the upper rows of a picture, where only the rest is to be drawn. Raises
         NotAllowed for a value that is not allowed, and NotDrawn for a prompt that the model cannot
         draw.
         """
@@ -203,11 +213,14 @@ class Pipeline:
         common.dynamic_shape(self._drafts.dynamic)  # or it is refused
         self.check_methods(chosen)
         own = {name: common.with_changes(**tree) for name, tree in (trees or {}).items()}
-        runs = {one.id: self.planned(one, own.get(one.id, common)) for one in chosen}
+        kept = kept_rows(keep, self.info.grid, self.target.vocab_size)
+        runs = {
+            one.id: replace(self.planned(one, own.get(one.id, common)), keep=kept) for one in chosen
+        }
         return Request(self.info.id, asked, runs)
 
     def planned(self, method: Method, settings: Settings) -> Planned:
-        """Decide what a method runs with here.
+        """Decide the drafts and the rule of a method here.
 
         Raises NotAllowed for a method whose drafts or rule cannot be made.
         """
@@ -222,12 +235,20 @@ class Pipeline:
     # -- drawing
 
     @lists_settings
-    def generate(self, prompt: str, method: str | None = None, **settings: Any) -> Result:
+    def generate(
+        self,
+        prompt: str,
+        method: str | None = None,
+        *,
+        keep: Sequence[int] | None = None,
+        **settings: Any,
+    ) -> Result:
         """Draw a prompt with one method: by default LANTERN++, or SJD without a drafter.
 
-        Raises ValueError with a sentence for a value that is not allowed.
+        `keep` are the tokens of the upper rows of a picture, such as `result.upper(6)`: only the
+        rest is drawn. Raises ValueError with a sentence for a value that is not allowed.
         """
-        *_, last = self.stream(prompt, method, **settings)
+        *_, last = self.stream(prompt, method, keep=keep, **settings)
         assert isinstance(last, Result)
         return last
 
@@ -246,10 +267,16 @@ class Pipeline:
         Raises ValueError for a method without such a bound, or that the record does not have.
         """
         settings, trees = twin_settings(record, method)
-        return self.generate(record["prompt"], method, **settings, **trees[method])
+        keep = kept_of(record["methods"][method])
+        return self.generate(record["prompt"], method, keep=keep, **settings, **trees[method])
 
     def stream(
-        self, prompt: str, method: str | None = None, **settings: Any
+        self,
+        prompt: str,
+        method: str | None = None,
+        *,
+        keep: Sequence[int] | None = None,
+        **settings: Any,
     ) -> Iterator[Step | Result]:
         """As `generate`, but yield a Step per step and the Result last.
 
@@ -257,7 +284,7 @@ class Pipeline:
         """
         lacking = {*METHODS} - {*self.available_methods}
         chosen = default_method(lacking) if method is None else method
-        return self._stream(self.request(prompt, [chosen], **settings))
+        return self._stream(self.request(prompt, [chosen], keep=keep, **settings))
 
     def _stream(self, request: Request) -> Iterator[Step | Result]:
         with self.turn(), closing(self.race(request)) as events:
@@ -269,7 +296,13 @@ class Pipeline:
 
     @lists_settings
     def compare(
-        self, prompt: str, methods: list[str] | None = None, *, repeats: int = 1, **settings: Any
+        self,
+        prompt: str,
+        methods: list[str] | None = None,
+        *,
+        repeats: int = 1,
+        keep: Sequence[int] | None = None,
+        **settings: Any,
     ) -> Generator[tuple[str, Event], None, None]:
         """Race methods on this device, each warmed up before the first is timed.
 
@@ -277,9 +310,10 @@ class Pipeline:
         raised. Without methods the available default ones run. Raises ValueError at the call for
         bad input. If memory does not hold all methods at once, they start again one after the
         other, with steps counted from 0. With `repeats` the same race runs so often, and each
-        yields its events.
+        yields its events. `keep` is that of `generate`, for all methods.
         """
-        return self._races(self.request(prompt, methods, **settings), repeats_of(repeats))
+        request = self.request(prompt, methods, keep=keep, **settings)
+        return self._races(request, repeats_of(repeats))
 
     def _races(self, request: Request, count: int) -> Generator[tuple[str, Event], None, None]:
         for _ in range(count):
@@ -390,14 +424,16 @@ class Pipeline:
         return found
 
     def warm_up(self, plan: Planned, read: Read) -> Iterator[tuple[str, None]]:
-        """Draw a few uncounted tokens with a method, once for each tree; yield between steps."""
-        method, settings = plan.method.id, plan.settings
-        key = (method, plan.drafts, settings.cfg_scale != 1, settings.noise)
+        """Draw a few uncounted tokens with a method, once for each tree and number of kept tokens;
+        yield between steps.
+        """
+        method, settings, kept = plan.method.id, plan.settings, len(plan.keep)
+        key = (method, plan.drafts, settings.cfg_scale != 1, settings.noise, kept)
         if key in self._warm:
             self._warm[key] = self._warm.pop(key)
             return
         config, condition = self.prepared(plan, read.encoded)
-        few = replace(config, num_tokens=min(WARM_UP_TOKENS, self.info.tokens))
+        few = replace(config, num_tokens=min(kept + WARM_UP_TOKENS, self.info.tokens))
         clock, models = Clock(self.device), (self.target, self.drafter)
         with closing(decode(*models, condition, few, clock, self._runners)) as steps:
             while isinstance(self.advance(steps), Step):
@@ -457,6 +493,7 @@ class Pipeline:
             room=self.info.tokens,
             noise=settings.noise,
             ops=self.ops,
+            keep=plan.keep,
         )
 
 
@@ -484,7 +521,7 @@ class Drawing:
         if isinstance(outcome, Decoded):
             self.close()  # else its caches would stay until the others are done
             return self._result(outcome)
-        if outcome.index == 0:  # also of a run that begins anew, after an error of a kernel
+        if outcome.index == 0:  # also of a run that restarts after an error of a kernel
             self.history.clear()
         self.history.append(with_evidence(outcome))  # outside the clock
         return self.history[-1]

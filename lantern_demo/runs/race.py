@@ -38,6 +38,11 @@ class Request:
     def seed(self) -> int:
         return next(iter(self.runs.values())).settings.seed
 
+    @property
+    def keep(self) -> tuple[int, ...]:
+        """The tokens of the upper rows, where only the rest is drawn."""
+        return next(iter(self.runs.values())).keep
+
     def with_seed(self, seed: int) -> Request:
         seeded = {
             name: replace(run, settings=run.settings.with_changes(seed=seed))
@@ -49,8 +54,8 @@ class Request:
 class Rotation:
     """Choose the run that has the next slice, until each is out.
 
-    A rotation takes every run to the same decode seconds, so that a run with steps longer than a
-    slice gets no more than the others. Every rotation begins with another run, so that no run is
+    A rotation takes every run to the same decode seconds. So a run with steps longer than a slice
+    gets no more than the others. Every rotation begins with another run, so that no run is
     always the first.
     """
 

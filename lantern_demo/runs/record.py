@@ -34,7 +34,7 @@ class Events(TypedDict):
     committed: list[int]  # tokens after each step
     milliseconds: list[float]  # of decoding after each step
     # a letter per token: e for a draft that the exact rule accepts, r for one that only the
-    # relaxation accepts, t for the target's own
+    # relaxation accepts, t for the target's own, k for one that was kept of another picture
     kinds: str
     trees: list[Drafted]
     # the tried drafts of each step: node, the target's probability, the rule's score, and the
@@ -91,7 +91,7 @@ class Drawer(TypedDict):
 
 
 class Task(TypedDict):
-    """What was drawn: the same for all methods of a comparison."""
+    """The task: the same for all methods of a comparison."""
 
     created: str  # date and time
     model: Drawer
@@ -119,6 +119,11 @@ class Record(Task):
 
 # Names of trees by their paths.
 TREE_NAMES = {settings_of(StaticTree(paths))["tree"]: name for name, paths in STATIC_TREES.items()}
+
+
+def kept_of(entry: Entry) -> list[int]:
+    """Return the tokens that a run kept of another picture, those of its upper rows."""
+    return entry["token_ids"][: entry["events"]["kinds"].count("k")]
 
 
 def trees_of(record: Record) -> dict[str, Any]:

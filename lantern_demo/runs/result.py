@@ -7,6 +7,7 @@ import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
 from io import BytesIO
+from math import isqrt
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ class Machine:
 class Result(Decoded):
     """A finished picture, its measurements, and the record that reproduces it.
 
-    Seconds are of synchronised device work. `decoding.graphs` tells how the parts of captured steps
+    Seconds are of synchronised device work. `decoding.graphs` has how the parts of captured steps
     are timed.
     """
 
@@ -52,9 +53,13 @@ class Result(Decoded):
     machine: Machine
     task: Task
 
+    def upper(self, rows: int) -> list[int]:
+        """Return the tokens of the upper rows, which another run may `keep`."""
+        return self.tokens[: rows * isqrt(len(self.tokens))]
+
     @property
     def changed(self) -> float:
-        """The share of the tokens that only the relaxation accepted."""
+        """The share of the drawn tokens that only the relaxation accepted."""
         kinds = [kind for step in self.history for kind in step.kinds]
         return kinds.count("relaxed") / len(kinds)
 
@@ -150,16 +155,16 @@ def entry_of(result: Result) -> Entry:
         "engine_reason": result.runner_reason,
         "token_ids": result.tokens,
         "image_sha256": image_hash(result.image),
-        "events": events_of(result.history),
+        "events": events_of(result.history, result.kept),
     }
 
 
-def events_of(steps: list[Step]) -> Events:
-    """Return the steps of a run as a record has them."""
+def events_of(steps: list[Step], kept: int = 0) -> Events:
+    """Return the steps of a run, which kept so many tokens, as a record has them."""
     return {
         "committed": [step.committed for step in steps],
         "milliseconds": [round(1000 * step.seconds, 3) for step in steps],
-        "kinds": "".join(kind[0] for step in steps for kind in step.kinds),
+        "kinds": "k" * kept + "".join(kind[0] for step in steps for kind in step.kinds),
         "trees": [
             {"tokens": step.tree_tokens, "parents": step.parents, "path": step.path}
             for step in steps
@@ -171,7 +176,7 @@ def events_of(steps: list[Step]) -> Events:
 def trial_of(judged: Judged) -> list[float]:
     """Return a trial as records keep it: with five digits, or nine where the score needs them.
 
-    Two float32 numbers differ within nine digits, so the score stays apart from its threshold.
+    Two float32 numbers differ within nine digits, so the score stays different from its threshold.
     """
     node, *values = judged
     for digits in (5, 9):

@@ -10,7 +10,7 @@ import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from numbers import Real
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeGuard, TypeVar
 
 from lantern_demo.decoding.config import NOISE
 from lantern_demo.decoding.drafting import DraftConfig, DynamicTree
@@ -40,6 +40,11 @@ def shown(value: Any) -> str:
     # a number with thousands of digits, which Python does not write down
     except (ValueError, RecursionError):
         return f"a {type(value).__name__} that is too long to repeat"
+
+
+def is_id(value: Any, limit: int) -> TypeGuard[int]:
+    """Return whether a value is one of `limit` tokens."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ def knob(*given: Any, **more: Any) -> Any:
 
 
 def of_tree(*given: Any) -> Any:
-    """Return a field of `Knobs` that shapes a dynamic tree; None is the value of the draft tree."""
+    """Return a field of `Knobs` that shapes a dynamic tree; None takes the draft tree's value."""
     return knob(None, *given, of_tree=True, reads=_drafts_by(DynamicTree))
 
 

@@ -13,7 +13,7 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Path
 from lantern_demo.decoding.window import Window
 from lantern_demo.faults import NotAllowed
-from lantern_demo.settings.knobs import KNOBS, MAX_DEPTH, MAX_NODES, Knobs, shown
+from lantern_demo.settings.knobs import KNOBS, MAX_DEPTH, MAX_NODES, Knobs, is_id, shown
 from lantern_demo.settings.trees import (
     DEFAULT,
     DEFAULTS,
@@ -156,15 +156,33 @@ def methods_of(values: Any) -> list[Method]:
     return [method for method in METHODS.values() if method.id in chosen]
 
 
+def kept_rows(tokens: Any, grid: int, codes: int) -> tuple[int, ...]:
+    """Return the tokens of the rows that a picture keeps, of `grid` tokens each; None keeps none.
+
+    Raises NotAllowed unless they are whole rows, with one left to draw, of `codes` tokens.
+    """
+    found = () if tokens is None else tokens
+    if not isinstance(found, (list, tuple)):
+        raise NotAllowed("keep", f"must be a list of token ids, got {shown(tokens)}")
+    if len(found) % grid or len(found) >= grid * grid:
+        rows = f"whole rows of {grid} token ids, at most {grid - 1} rows"
+        raise NotAllowed("keep", f"must be {rows}, got {len(found)} ids")
+    for token in found:
+        if not is_id(token, codes):
+            raise NotAllowed("keep", f"must be token ids from 0 to {codes - 1}, got {shown(token)}")
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Planned:
-    """What a method runs with, decided when a request is checked."""
+    """A method with its drafts and rule, decided when a request is checked."""
 
     method: Method
     settings: Settings
     drafts: DraftConfig
     source: str  # of the drafts, such as "default"; empty: no setting shapes them
     rule: Rule
+    keep: tuple[int, ...] = ()  # the tokens of the upper rows, where only the rest is drawn
 
     @property
     def tree(self) -> str:

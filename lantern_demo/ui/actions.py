@@ -1,4 +1,4 @@
-"""What the runs of the page have in common: how each begins, fails and ends, and its results."""
+"""The common part of the page's runs: how each begins, fails and ends, and its results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import lane_view, picture_of, preset_of, results_view
 from lantern_demo.ui.service import Refused, Service
 
-End = Callable[[Shown, list[Recorded]], Updates]  # what the end of a run changes
+End = Callable[[Shown, list[Recorded]], Updates]  # the changes at the end of a run
 
 
 @dataclass(frozen=True)

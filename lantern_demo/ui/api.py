@@ -37,6 +37,10 @@ _LOG = logging.getLogger(__name__)
 # The fields of the model and of a method in the answer of /model.
 DESCRIBED = ("id", "description", "image_size", "tokens", "max_prompt")
 OF_A_METHOD = ("id", "label", "lossless", "summary", "default")
+KEEP = (
+    "The token ids of the upper rows of another picture of this model, {row} a row from the top: "
+    "only the rest is drawn. They are the first ones of `tokens` of /draw, or of `token_ids`."
+)
 # The parts of a method's entry that grow with its tokens.
 DETAILS = ("events", "token_ids", "accepted_lengths")
 
@@ -54,6 +58,7 @@ def _draw(page: gr.Blocks, service: Service) -> Callable[..., Any]:
         method: str | None = None,
         seed: int | None = None,
         settings: dict[str, Any] | None = None,
+        keep: list[int] | None = None,
         caller: gr.Request | None = None,
     ) -> Iterator[tuple[dict | None, dict]]:
         """Draw a picture of a prompt with one method. Most programs need only this call.
@@ -65,17 +70,19 @@ def _draw(page: gr.Blocks, service: Service) -> Callable[..., Any]:
             method: A method id of /model; by default LANTERN++, or SJD where the model has no drafter.
             seed: {seed}
             settings: Other settings by name; those left out keep the model's preset: {others}.
+            keep: {keep}
 
         Returns:
             picture: A PNG file.
             numbers: decode_seconds, steps (forward passes), mean_accepted_length (tokens a step),
                 changed (the share of tokens that only the relaxation accepted; 0 where the method
-                is lossless), method, model, seed, unknown_words, completed: the prompt that was
-                drawn where it is another, else null, and warning: why the picture does not show all
-                of the prompt, else null.
+                is lossless), tokens (their ids, row by row), method, model, seed, unknown_words,
+                completed: the prompt that was drawn where it is another, else null, and warning:
+                why the picture does not show all of the prompt, else null.
         """
         chosen = default_method(service.unavailable) if method is None else method
-        found = answers(service, prompt, [chosen], seed, settings, left=_left(page, caller))
+        left = _left(page, caller)
+        found = answers(service, prompt, [chosen], seed, settings, left=left, keep=keep)
         with closing(found):
             for pictures, record in found:
                 if "progress" in record:
@@ -88,6 +95,7 @@ def _draw(page: gr.Blocks, service: Service) -> Callable[..., Any]:
                     "steps": entry["steps"],
                     "mean_accepted_length": entry["mean_accepted_length"],
                     "changed": entry["changed"],
+                    "tokens": entry["token_ids"],
                     "model": record["model"]["id"],
                     "seed": record["settings"]["seed"],
                     "unknown_words": record["unknown_words"],
@@ -112,6 +120,7 @@ def _compare(page: gr.Blocks, service: Service) -> Callable[..., Any]:
         settings: dict[str, Any] | None = None,
         details: bool | None = None,
         repeats: int | None = None,
+        keep: list[int] | None = None,
         caller: gr.Request | None = None,
     ) -> Iterator[tuple[dict, dict]]:
         """Draw a prompt with several methods that race on one device, and time them.
@@ -131,17 +140,18 @@ def _compare(page: gr.Blocks, service: Service) -> Callable[..., Any]:
                 where the server's time for a call is over. Pictures and record are the first
                 race's, and the record's `repeats` has the seconds of all races and the lowest,
                 median and highest speedup of each method.
+            keep: {keep} All methods draw on from them.
 
         Returns:
             pictures: PNG files by method id.
-            record: The run record: prompt, completed (the prompt that was drawn where it is
-                another, else null), settings, device, and a warning where the picture does not show
-                all of the prompt (else null). Each method has its stats, token ids and, where vanilla
-                ran, its speedup.
+            record: The run record: prompt, completed (the prompt that was drawn, if it is another),
+                settings, device, warning (if the picture does not show all of the prompt). Each
+                method has its stats, token ids and, where vanilla ran, its speedup.
         """
         if not (details is None or isinstance(details, bool)):
             raise gr.Error("details must be true or false", print_exception=False)
-        found = answers(service, prompt, methods, seed, settings, repeats, _left(page, caller))
+        left = _left(page, caller)
+        found = answers(service, prompt, methods, seed, settings, repeats, left, keep)
         # else Python 3.12 leaves the run open, and the device occupied, when a client has left
         with closing(found):
             for pictures, record in found:
@@ -156,7 +166,7 @@ def most_repeats() -> int:
 
 
 def _left(page: gr.Blocks, caller: gr.Request | None) -> Callable[[int], bool]:
-    """Return what tells, from the count of its answers, whether nobody listens to a call."""
+    """Return a test, by the count of its answers, whether nobody listens to a call."""
     return lambda told: caller is not None and unread(page, caller.session_hash) >= told
 
 
@@ -181,6 +191,7 @@ def _documented(endpoint: Callable[..., Any], service: Service, **words: str) ->
     preset = Settings(**service.info.preset).as_dict()
     helps = {name: KNOBS[name].told(preset[name]) for name in ("seed", *ON_THE_FORM)}
     words["seed"] = helps.pop("seed")
+    words["keep"] = KEEP.format(row=service.info.grid)
     words["others"] = "; ".join(f"{name} ({said})" for name, said in helps.items())
     told = re.sub(r"\n {16}", " ", endpoint.__doc__ or "")
     for name, said in words.items():
@@ -232,6 +243,7 @@ def answers(
     settings: object = None,
     repeats: object = None,
     left: Callable[[int], bool] = lambda _: False,
+    keep: object = None,
 ) -> Generator[tuple[dict, Record | Progress], None, None]:
     """Yield the answers of a comparison.
 
@@ -245,7 +257,7 @@ def answers(
                 "seed", "is given twice; it must be a parameter or in settings, not both"
             )
         given = given if seed is None else {**given, "seed": seed}
-        request = service.request(prompt, methods, given)
+        request = service.request(prompt, methods, given, keep=keep)
         races = 1 if repeats is None else repeats_of(repeats, most_repeats())
     except ValueError as error:
         raise gr.Error(str(error), print_exception=False) from None

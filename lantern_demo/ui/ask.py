@@ -93,7 +93,7 @@ def _chip(part: str, phrase: str, lit: bool, pictures: bool) -> str:
 
 
 def hearing(info: ModelInfo, book: Phrasebook) -> Callable[[Any], Awaitable[dict[str, Any]]]:
-    """Return what tells the page's script what comes of a prompt, while it is typed."""
+    """Return the reading of a prompt for the page's script, while it is typed."""
 
     async def hear(asked: Any) -> dict[str, Any]:
         """Answer in the server's event loop: it takes less than a millisecond, and holds no thread.

@@ -6,6 +6,7 @@ import secrets
 from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.record import Record
+from lantern_demo.runs.record import Record, kept_of
 from lantern_demo.runs.result import MethodFailed, Result, record_of
-from lantern_demo.settings.knobs import MAX_SEED
+from lantern_demo.settings.knobs import MAX_SEED, is_id
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.actions import outcomes, results_of, shielded, with_results
@@ -53,15 +54,18 @@ def draw(
     for name, knob in form.knobs.items():  # an empty field is refused; in the API it is the default
         values[name] = "" if given[knob] is None else given[knob]
     values["seed"] = secrets.randbelow(NEW_SEEDS) if seed is None else seed
+    kept = upper_of(given[w.result], given[w.keep])
     try:
-        request = service.request(prompt, methods, values)
+        request = service.request(prompt, methods, values, **kept)
     except NotDrawn as error:
-        request = service.request(error.nearest, methods, values)
+        request = service.request(error.nearest, methods, values, **kept)
     request, anew = seeded(request, given[w.result])
-    lanes = {method: Lane(method, "waiting", service.info.tokens) for method in request.methods}
+    total, count = service.info.tokens, len(request.keep)
+    lanes = {method: Lane(method, "waiting", total, count) for method in request.methods}
     shown = Shown(lanes, request=request, preset=Settings(**service.info.preset))
+    words = texts.starting(request.seed, anew) + texts.rows_kept(count, total)
     yield {
-        told: status_html(texts.starting(request.seed, anew), "busy"),
+        told: status_html(words, "busy"),
         w.stage: pack(live_view(shown, link=query_of(request, shown.preset))),
         w.shown: shown,
     }
@@ -78,13 +82,29 @@ def draw(
         raise
 
 
+def upper_of(result: Shown, asked: tuple[object, object] | None) -> dict[str, Any]:
+    """Return what a request needs to keep rows of a shown picture, as `Service.request` takes it.
+
+    `asked` are the picture's method and the number of rows, as the page sent them, or None.
+    """
+    methods = {} if result.record is None else result.record["methods"]
+    method, rows = asked or ("", 0)
+    if result.record is None or not isinstance(method, str) or method not in methods:
+        return {}
+    entry = methods[method]
+    grid = isqrt(entry["tokens"])
+    if not is_id(rows, grid):
+        return {}
+    return {"keep": entry["token_ids"][: rows * grid], "model": result.record["model"]["id"]}
+
+
 def seeded(request: Request, result: Shown) -> tuple[Request, bool]:
     """Return a request with the seed to draw it with, and whether that one is new.
 
-    A run that would repeat the shown `result` gets a new one. A recording is drawn with its own
-    seed.
+    A run that would repeat the shown `result`, or the rest of a picture, gets a new one. A
+    recording is drawn with its own seed.
     """
-    if request != result.request:
+    if request != result.request and not request.keep:
         return request, False
     return request.with_seed(secrets.randbelow(NEW_SEEDS)), True
 
@@ -95,7 +115,7 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     Gradio ignores Draw until it has ended the run, so only here may the button look ready. Earlier
     results would move while a visitor reads them.
     """
-    updates = w.busy(False)
+    updates = {**w.busy(False), w.keep: None}
     if shown.lanes and shown.record is None:  # no method finished
         updates |= {button: gr.update(interactive=False) for button in (w.repeat, w.seeds, w.twin)}
     if shown.settled or not shown.lanes:  # the request was refused, and the page stays unchanged
@@ -163,7 +183,7 @@ class LiveRun:
 
 
 def _closing_words(shown: Shown, info: ModelInfo, prompt: str) -> str:
-    """Return what is told of a run that is over. prompt: as it was typed."""
+    """Return the sentences about a run that is over. prompt: as it was typed."""
     record = shown.record
     if record is None:
         return status_html(texts.NO_METHOD_FINISHED, "error")
@@ -196,7 +216,8 @@ def repeat(
     ran, first = record["methods"], record["settings"]["seed"]
     trees = {method: entry["tree_settings"] for method, entry in ran.items()}
     model = record["model"]["id"]
-    request = service.request(record["prompt"], record["order"], record["settings"], trees, model)
+    about = record["prompt"], record["order"], record["settings"], trees, model
+    request = service.request(*about, kept_of(ran[record["order"][0]]))
     seeds = [(first + number * others) % (MAX_SEED + 1) for number in range(REPEATS + others)]
     races: list[Record] = []
     differ: dict[str, str] = {}  # by method, from which piece on a race drew others

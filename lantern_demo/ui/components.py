@@ -105,6 +105,8 @@ class Widgets:
     shown: gr.State = field(default_factory=lambda: gr.State(Shown()))
     # of Shown: the run of the results, which Run again repeats and Draw does not
     result: gr.State = field(default_factory=lambda: gr.State(Shown()))
+    # the method and the rows of the shown picture that the next run keeps, or None
+    keep: gr.State = field(default_factory=lambda: gr.State(None))
     # whether a run that was requested waits in the queue
     waits: gr.State = field(default_factory=lambda: gr.State(False))
     # of Recorded: the visitor's runs, the latest first

@@ -142,7 +142,7 @@ def set_temporary_folder() -> None:
 
 
 def set_home() -> None:
-    """Make the temporary folder the home of a user who has none, as in some containers.
+    """Make the temporary folder the home of a user without one, as in some containers.
 
     `spaces` looks for it while it is imported.
     """

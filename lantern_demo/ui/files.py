@@ -19,7 +19,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import disk_full
-from lantern_demo.runs.record import Record, drawn_with
+from lantern_demo.runs.record import Record, drawn_with, kept_of
 from lantern_demo.runs.result import Result
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import changed_settings, colour, describe_run, stem
@@ -119,7 +119,7 @@ def write_sheet(
 def _write_png(
     path: Path, image: Image.Image, record: Record, method: str | None = None, level: int = 6
 ) -> str:
-    """Write a PNG with text chunks: prompt, seed, method, model, settings and version.
+    """Write a PNG with text chunks: prompt, seed, method, model, settings, version, kept tokens.
 
     The settings have the draft trees that ran. level: of the compression, zlib's own by default.
     """
@@ -132,6 +132,8 @@ def _write_png(
         "settings": json.dumps(settings),
         "version": version,
     }
+    if keep := kept_of(record["methods"][record["order"][0]]):
+        facts["keep"] = json.dumps(keep)
     info, buffer = PngInfo(), io.BytesIO()
     for key, value in (facts if method is None else facts | {"method": method}).items():
         info.add_text(key, value)

@@ -1,6 +1,6 @@
 """A finished race as a film: an animated WebP of its pictures and bars, with numbers and address.
 
-It is made from what the server has of the run. Of the visitor's request it has only the name of the
+It is made from the server's record of the run. Of the visitor's request it has only the name of the
 host, as letters in the picture.
 """
 
@@ -15,7 +15,7 @@ from textwrap import wrap
 from PIL import Image, ImageDraw, ImageFont
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.runs.record import Entry, Record
+from lantern_demo.runs.record import Entry, Record, kept_of
 from lantern_demo.ui.files import INK, PAPER, SOFT, facts, write
 from lantern_demo.ui.run_view import colour
 
@@ -27,7 +27,7 @@ QUALITY = 72
 
 
 def write_film(folder: Path, record: Record, pictures: dict[str, Image.Image], link: str) -> str:
-    """Write the race of a record: all methods at the same time of their own clocks.
+    """Write the race of a record: all methods at the same time of each one's clock.
 
     `link` is the address of the run, which is printed.
     """
@@ -53,7 +53,7 @@ def write_film(folder: Path, record: Record, pictures: dict[str, Image.Image], l
 
 
 def _ground(record: Record, link: str) -> Image.Image:
-    """Return what stands still: the prompt, the names, and below the facts and the address."""
+    """Return the still parts: the prompt, the names, and below the facts and the address."""
     title, body, small = (ImageFont.load_default(size) for size in (24, 17, 13))
     names = list(record["methods"])
     width = 2 * MARGIN + max(len(names), 3) * (TILE + GAP) - GAP
@@ -90,18 +90,19 @@ def _frame(
     for i, (name, entry) in enumerate(record["methods"].items()):
         events, x = entry["events"], _left(i)
         step = bisect_right(events["milliseconds"], now) - 1
-        count = events["committed"][step] if step >= 0 else 0
+        kept = len(kept_of(entry))
+        count = events["committed"][step] if step >= 0 else kept
         if name in tiles:
             image.paste(tiles[name], (x, _top()))
         _cover(draw, x, count, isqrt(entry["tokens"]))
-        share = count / entry["tokens"]
+        share = (count - kept) / (entry["tokens"] - kept)
         parts = _seconds(entry, ended) if over else [share]
         at = float(x)
         for part, fill in zip(parts, PARTS if over else [colour(name)], strict=True):
             draw.rectangle((at, below + 8, at + TILE * part, below + 8 + BAR), fill)
             at += TILE * part
         done = share == 1
-        told = f"{entry['decode_seconds']:.2f} s" if done else f"{count} pieces"
+        told = f"{entry['decode_seconds']:.2f} s" if done else f"{count - kept} pieces"
         won = done and len(tiles) > 1 and entry["decode_seconds"] == first
         draw.text((x, below + 24), told, "#fb923c" if won else INK, body)
         gain = f", {entry['speedup']:.2f}x" if "speedup" in entry and name != "vanilla" else ""

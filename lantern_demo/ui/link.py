@@ -26,8 +26,8 @@ KNOWN = ("prompt", "model", "methods", "seed", *CHOSEN)  # parameters of a link
 def query(record: Record, preset: Settings) -> str:
     """Return the query string of a record's link.
 
-    It has the draft trees that ran, so that it draws the same pictures where others are chosen, and
-    the other settings that differ from the model's preset.
+    It has the draft trees that ran, so that it draws the same pictures where others are chosen. It
+    also has the other settings that differ from the model's preset.
     """
     facts = record["prompt"], record["model"]["id"], record["order"]
     return _query(*facts, drawn_with(record), preset, trees_of(record))

@@ -1,4 +1,4 @@
-"""Pictures of a step's guesses: the finished picture, decoded with the guesses in their places.
+"""Pictures of a step's guesses: the finished picture, decoded with the guesses in it.
 
 Nothing of a run is kept for this: the page sends the picture's tokens and a draft tree, and they
 are decoded when a visitor looks at the step.
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeGuard
 from PIL import Image
 
 from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.settings.knobs import is_id
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import around, webp_address
 from lantern_demo.ui.service import Service, on_zero_gpu
@@ -42,7 +43,7 @@ def looker(service: Service) -> Callable[[Any], dict[str, Any]]:
     def look(asked: Any) -> dict[str, Any]:
         """Return the pictures of a step's guesses, or {"error": a sentence}.
 
-        "later" says that the same step may be asked for again. `asked` is checked here: anybody can
+        "later" means that the step may be requested again. `asked` is checked here: anybody can
         send anything.
         """
         try:
@@ -82,12 +83,8 @@ def _decoded(step: Looked) -> dict[str, Any]:
     }
 
 
-def _is_id(value: Any, limit: int) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
-
-
 def _ids(value: Any, limit: int) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(_is_id(x, limit) for x in value)
+    return isinstance(value, list) and all(is_id(x, limit) for x in value)
 
 
 def _tree(asked: Any, codes: int, places: int) -> list[Node]:
@@ -100,7 +97,7 @@ def _tree(asked: Any, codes: int, places: int) -> list[Node]:
     if (
         not _ids(tokens, codes)
         or not _ids(parents, NODES)
-        or not _is_id(at, places)
+        or not is_id(at, places)
         or not 1 <= len(tokens) == len(parents) <= NODES
         or any(parent >= node for node, parent in enumerate(parents) if node)
     ):

@@ -22,7 +22,7 @@ PAPERS = Path(__file__).with_name("papers.bib")
 def numbers_html(record: Record, again: Sequence[Record] = ()) -> str:
     """Return the table of a record, or of further ones of it, as HTML.
 
-    Its element has what the buttons below it copy.
+    Its element has the texts that the buttons below it copy.
     """
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in texts.TABLE_HEAD)
     body = "".join(

@@ -252,7 +252,7 @@ def theme() -> gr.themes.Base:
 def _wire_runs(
     service: Service, queued: Callable[[], int], w: Widgets, form: Form, numbers: Numbers
 ) -> None:
-    """Wire Draw, Repeat, the twin and Stop."""
+    """Wire Draw, also of the rest of a picture, Repeat, the twin and Stop."""
 
     def idle(shown: Shown, visited: list[Recorded]) -> Updates:
         return w.busy(False)
@@ -262,7 +262,7 @@ def _wire_runs(
         Action(
             [w.draw.click, form.prompt.submit],
             partial(draw, service, w, w.status, form),
-            inputs={*form.all(), w.result},
+            inputs={*form.all(), w.result, w.keep},
             outputs=w.of_a_frame(),
             told=w.status,
             end=partial(settle, service, w),
@@ -288,6 +288,12 @@ def _wire_runs(
         ),
     ]
     started = [action.wire(service, w, queued) for action in actions]
+
+    def keep(event: gr.SelectData) -> Updates:
+        return {w.keep: (event.value, event.index)}
+
+    kept = w.stage.select(keep, None, [w.keep], **AT_ONCE)
+    kept.then(None, js="() => pressDraw(true)", **QUIET)
     # Words about a run vanish when another one begins.
     gone = {repeat_told: "", twin_told: "", slider: gr.update(visible=False)}
     w.draw.click(lambda: gone, None, list(gone), **AT_ONCE)

@@ -15,6 +15,7 @@ from PIL import Image
 from lantern_demo.models.tensors import check_fetched
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import Record
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import changed_settings, picture_address, picture_of, webp_address
 
@@ -43,7 +44,10 @@ def recorded_runs() -> tuple[Recorded, ...]:
     found = []
     for path in sorted(FOLDER.glob("*.json.gz")):
         check_fetched(path)
-        found.append(Recorded(**json.loads(gzip.decompress(path.read_bytes()))))
+        run = json.loads(gzip.decompress(path.read_bytes()))
+        # a setting that is newer than the recording has its default there
+        run["record"]["settings"] = Settings(**run["record"]["settings"]).as_dict()
+        found.append(Recorded(**run))
     return tuple(found)
 
 
@@ -67,7 +71,8 @@ def strip_of(runs: Iterable[Recorded]) -> str:
     found = []
     for index, run in enumerate(runs):
         picture, own = _thumbnail(next(iter(run.pictures.values()))), run.request is not None
-        kind = texts.of_run(texts.CAPTION if own else texts.RECORDED, run.record)
+        seed = run.record["settings"]["seed"]
+        kind = texts.CAPTION.format(seed=seed) if own else texts.RECORDED
         caption = escape(", ".join([kind, *changed_settings(run.record)]))
         name = f"{escape(run.record['prompt'])}, {caption}"
         found.append(

@@ -118,7 +118,7 @@ def from_link(
     known = visited if again else []
     if not wrong and (index := _known(asked, known, again)) is not None:
         return show_run(service, w, form, Shown(), known, index)
-    chosen = chosen_methods(service, asked.methods)  # none: the model lacks what they need
+    chosen = chosen_methods(service, asked.methods)  # none: the model cannot run them
     whole = not wrong and asked.prompt is not None and chosen != []
     go = whole and came_by != RELOAD
     words = status_html(texts.READY_LINK if go or not whole else texts.RELOADED)
@@ -149,8 +149,8 @@ def _readable(parameters: Mapping[str, str], info: ModelInfo) -> tuple[link.Aske
 def _known(asked: link.Asked, visited: list[Recorded], again: bool) -> int | None:
     """Return the index of the run of this visit, or else of the recorded one, that a link requests.
 
-    It may leave out the draft trees. But `again`, after a reload, a link without them is that of a
-    run that had not ended, and a recording would look like its answer.
+    It may leave out the draft trees. After a reload (`again`), a link without them is that of a run
+    that had not ended. A recording would look like its answer.
     """
     wanted, settings = (asked.prompt, asked.methods), asked.settings.as_dict()
     for index, run in enumerate([*visited, *recorded_runs()]):

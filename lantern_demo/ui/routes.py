@@ -69,7 +69,7 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
         return Response(colours, media_type="application/octet-stream", headers=FOR_AN_HOUR)
 
     def patches(request: Request) -> Response:
-        """Answer with a picture of what a model's tokens look like. 204: it has none."""
+        """Answer with a picture of a model's tokens. 204: it has none."""
         folder, model = service.info.folder, request.path_params["model"]
         path = folder / PATCHES if folder and model == service.info.id else None
         if path is None or not path.exists():

@@ -8,7 +8,7 @@ from typing import Literal
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.record import Entry, Record
+from lantern_demo.runs.record import Entry, Record, kept_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.frames import Token
 
@@ -22,7 +22,8 @@ class Lane:
     method: str
     phase: Phase
     total: int  # tokens of a picture
-    committed: int = 0
+    kept: int = 0  # of them, from another picture
+    committed: int = 0  # the kept ones included
     steps: int = 0
     seconds: float = 0.0  # of decoding, so far
     message: str = ""  # why it failed
@@ -31,7 +32,17 @@ class Lane:
     def done(cls, entry: Entry) -> Lane:
         """Return the lane of a method that has finished."""
         total, steps, seconds = entry["tokens"], entry["steps"], entry["decode_seconds"]
-        return cls(entry["method"], "done", total, total, steps, seconds)
+        return cls(entry["method"], "done", total, len(kept_of(entry)), total, steps, seconds)
+
+    @property
+    def drawn(self) -> int:
+        """The tokens drawn so far."""
+        return max(0, self.committed - self.kept)
+
+    @property
+    def to_draw(self) -> int:
+        """The tokens that the method draws in all."""
+        return self.total - self.kept
 
     @property
     def running(self) -> bool:

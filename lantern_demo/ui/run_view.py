@@ -18,7 +18,7 @@ from PIL import Image
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.acceptance import acceptance_of
-from lantern_demo.runs.record import Entry, Record, summary_of
+from lantern_demo.runs.record import Entry, Record, kept_of, summary_of
 from lantern_demo.settings.knobs import KNOBS, own_name, short_name
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
@@ -55,7 +55,7 @@ def lane_view(
     method = METHODS[lane.method]
     message, ran = lane.message, ""
     if lane.phase == "stopped":
-        message = texts.stopped_at(lane.committed, lane.total)
+        message = texts.stopped_at(lane.drawn, lane.to_draw)
     if lane.phase == "done" and record is not None:
         ran = describe_run(record, lane.method)
         for name, told in SAMPLING.items():
@@ -70,8 +70,9 @@ def lane_view(
         "lossless": method.lossless,
         "kind": texts.kind_of(method),
         "phase": lane.phase,
-        "committed": lane.committed,
-        "total": lane.total,
+        "kept": lane.kept,
+        "committed": lane.drawn,
+        "total": lane.to_draw,
         "steps": lane.steps,
         "seconds": round(lane.seconds, 5),
         "message": message,
@@ -129,6 +130,7 @@ def live_view(
         "racing": told == texts.RACING,
         "grid": isqrt(next(iter(shown.lanes.values())).total),
         "model": shown.request.model if shown.request else "",
+        "kept": shown.request.keep if shown.request else [],
         "lanes": lanes,
         "fresh": shown.told if fresh is None else fresh,
         "link": link,
@@ -173,12 +175,13 @@ def typical_speedups(
     """Return by method the interval of its speedups in the benchmark.
 
     There is none for a run that the benchmark does not stand for: of another model, on another kind
-    of machine, or with other settings than the preset's.
+    of machine, with other settings than the preset's, or with rows that were kept.
     """
     known = _benchmark()
     same = (record["model"]["id"], record["device"]) == (known["model"], known["device"])
     usual = settings.with_changes(seed=preset.seed) == preset
-    return known["speedups"] if same and usual else {}
+    kept = any(map(kept_of, record["methods"].values()))
+    return known["speedups"] if same and usual and not kept else {}
 
 
 @cache

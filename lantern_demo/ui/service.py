@@ -77,7 +77,7 @@ class Service:
         self.last_seconds = 0.0  # that the last finished comparison kept the device
         # On a CPU every thread that computes keeps a pool of helpers. With more helpers than cores
         # OpenMP lets them sleep between operations: steps took 1.9 times as long. So one thread
-        # does all timed work, of whoever has the turn, and no other long-lived thread computes.
+        # does all timed work, of the run whose turn it is, and no other long-lived thread computes.
         self._worker = ThreadPoolExecutor(1, "device")
         self._pipe: Future[Pipeline] = Future()
         if on_zero_gpu():
@@ -166,11 +166,13 @@ class Service:
         knobs: dict[str, Any],
         trees: dict[str, dict[str, Any]] | None = None,
         model: str | None = None,
+        keep: object = None,
     ) -> Request:
         """Check a comparison's values; None stands for the default.
 
-        `model` is that of a record. Raise NotAllowed as `Pipeline.request` does, and for another
-        model than this one; raise Refused where the model could not be loaded.
+        `model` is that of a record, or of the tokens to `keep`. Raise NotAllowed as
+        `Pipeline.request` does, and for another model than this one; raise Refused where the model
+        could not be loaded.
         """
         given = {name: value for name, value in knobs.items() if value is not None}
         check_id(self.info, self.info.id if model is None else model)
@@ -178,7 +180,7 @@ class Service:
             pipe = self.wait()
         except ValueError as error:
             raise Refused(str(error)) from None
-        return pipe.request(prompt, methods, trees, **given)
+        return pipe.request(prompt, methods, trees, keep, **given)
 
     def frames(self, request: Request) -> Generator[Item, None, None]:
         """Race the methods, one caller after the other.

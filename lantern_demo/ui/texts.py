@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import isqrt
+
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Lantern
 from lantern_demo.faults import NotAllowed, sentence
 from lantern_demo.prompt_words import USUAL
-from lantern_demo.runs.record import Entry, Record
+from lantern_demo.runs.record import Entry, Record, kept_of
 from lantern_demo.settings.knobs import KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
@@ -24,7 +26,7 @@ INTRODUCTION = (
     "<b>guess ahead</b>, and one step checks many guesses.</span> <span>LANTERN and LANTERN++ also "
     "keep <b>look-alikes</b>: faster, but no longer exact.</span></p>"
 )
-# Prompts of the recorded runs. All have the default seed, so that none is chosen for its picture.
+# Prompts of the recorded runs. All have the default seed, so no seed is chosen for its picture.
 EXAMPLES = (
     USUAL,
     "a cat",
@@ -117,7 +119,7 @@ TWIN_TOLD = (
 )
 SURPRISE = "Surprise"
 KNOWS, DETAILS, ALL_THINGS = "What this model draws", "Details of the picture", "All {count}"
-# parts of a prompt that have chips besides its thing
+# parts of a prompt, other than its thing, that have chips
 PARTS = {"count": "Number", "colour": "Colour", "shape": "Kind", "place": "Place", "time": "Time"}
 SOME_FAILED = "Some methods did not finish; their lanes show why."
 REPRODUCED = "Reproduced here: each time all methods drew the same pieces."
@@ -148,6 +150,7 @@ SOURCES = {
     "kept": "Drawn in this visit on {device}, with seed {seed}: {prompt}.",
     "recorded": "Recorded on {date} on {device}, with seed {seed}. Draw runs it live.",
 }
+KEPT = " Kept: the upper {rows} of {grid} rows."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment."
 WAITS_ALREADY = "You wait for the device already; your run starts when it is free."
@@ -181,6 +184,10 @@ PANEL: dict[str, object] = {
     "names": {"guess": "1. Guess.", "check": "2. Check.", "keep": "3. Keep."},
     "phases": {
         "first": "The first piece: the model draws it itself after reading the prompt.",
+        "firstKept": (
+            "The rows above the line are kept from another picture. The model reads them with the "
+            "prompt, and draws the first piece below itself."
+        ),
         "alone": "Vanilla makes no guesses: in each step the model draws one piece itself.",
         "nothing": "Nothing was guessed in this step: the model draws the piece itself.",
         "guess": "A small drafter makes {guesses} for {places}.",
@@ -311,6 +318,7 @@ WEB: dict[str, object] = {
     "scrub": "Time of the replay",
     "copy": "Copy link",
     "copied": "Copied",
+    "copiedWhole": "Copied: it draws all rows",
     "copyIt": "This browser lets no page copy here. Copy the link:",
     "noServer": (
         "This page does not reach its server at this address, so it cannot draw. Behind a path of "
@@ -344,6 +352,10 @@ WEB: dict[str, object] = {
     "explain": HOW_TAB,
     "noSteps": "No method has finished, so there is no step to show yet.",
     "open": "{method}: how its steps work",
+    # the line on a finished picture
+    "cut": "{method}: rows to keep",
+    "rows": ["1 row kept", "{count} rows kept"],
+    "rest": "Draw the rest again",
 }
 
 
@@ -371,13 +383,21 @@ def stopped_at(committed: int, total: int) -> str:
 
 def of_run(sentence: str, record: Record) -> str:
     """Fill a record's facts into one of SOURCES, or into SHEET_FACTS."""
-    return sentence.format(
+    told = sentence.format(
         model=record["model"]["id"],
         device=record["device"],
         date=record["created"][:10],
         seed=record["settings"]["seed"],
         prompt=record["completed"] or record["prompt"],
     )
+    entry = record["methods"][record["order"][0]]
+    return told + rows_kept(len(kept_of(entry)), entry["tokens"])
+
+
+def rows_kept(kept: int, tokens: int) -> str:
+    """Return a further sentence on a picture that kept so many of its tokens; empty for none."""
+    grid = isqrt(tokens)
+    return KEPT.format(rows=kept // grid, grid=grid) if kept else ""
 
 
 def to_visitor(error: ValueError) -> str:
@@ -464,5 +484,5 @@ def sheet_lines(entry: Entry) -> list[str]:
     return [
         f"{entry['steps']} steps",
         f"{entry['decode_seconds']:.2f} s{gain}",
-        f"{changed_of(entry)} look-alikes of {entry['tokens']}",
+        f"{changed_of(entry)} look-alikes of {entry['tokens'] - len(kept_of(entry))}",
     ]

@@ -9,7 +9,7 @@ import gradio as gr
 from PIL import Image, ImageDraw
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.runs.record import twin_settings
+from lantern_demo.runs.record import kept_of, twin_settings
 from lantern_demo.runs.result import MethodFailed
 from lantern_demo.settings.knobs import bound_of
 from lantern_demo.ui import texts
@@ -36,8 +36,8 @@ def compare_twins(
     if record is None or method not in record["methods"] or bound_of(METHODS[method]) is None:
         raise Refused(texts.NO_TWIN)
     settings, trees = twin_settings(record, method)
-    model = record["model"]["id"]
-    request = service.request(record["prompt"], [method], settings, trees, model)
+    model, keep = record["model"]["id"], kept_of(record["methods"][method])
+    request = service.request(record["prompt"], [method], settings, trees, model, keep)
     yield {told: status_html(texts.TWIN_BUSY, "busy")}
     found = yield from outcomes(service, told, request)
     twin = found[method]
@@ -47,7 +47,8 @@ def compare_twins(
     own, grid = picture_of(shown.pictures[method]), isqrt(len(twin.tokens))
     entry = record["methods"][method]
     alike = [cell for cell, kind in enumerate(entry["events"]["kinds"]) if kind == "r"]
-    facts = {"method": METHODS[method].label, "count": len(alike), "of": entry["tokens"]}
+    drawn = entry["tokens"] - len(keep)
+    facts = {"method": METHODS[method].label, "count": len(alike), "of": drawn}
     facts |= {"steps": entry["steps"], "twin": twin.steps}
     pictures = twin.image.resize(own.size), outlined(own, alike, grid)
     yield {

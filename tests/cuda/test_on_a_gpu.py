@@ -51,6 +51,17 @@ def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(
     assert replayed.tokens == eager.tokens and replayed.accepted_lengths == eager.accepted_lengths
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_kept_tokens_are_read_before_the_graphs(timed: TimedModel, method: str) -> None:
+    about: dict[str, Any] = {"tokens": TOKENS, "seed": 4}
+    about["keep"] = tuple(timed.decoded(method, tokens=TOKENS, seed=3).tokens[:12])
+    with without_graphs():
+        eager = timed.decoded(method, **about)
+    replayed = timed.decoded(method, **about)
+    assert replayed.runner == "graphs" and tuple(replayed.tokens[:12]) == about["keep"]
+    assert replayed.tokens == eager.tokens and replayed.accepted_lengths == eager.accepted_lengths
+
+
 def test_kernels_give_the_tokens_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32, where rounding leaves the tokens as they are; exact methods draw vanilla's."""
     cuda = torch.device("cuda", 0)

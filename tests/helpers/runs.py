@@ -67,22 +67,17 @@ def exact_ways() -> dict[str, dict[str, Any]]:
     with whatever drafts their kind makes, and others whose bound is at the end where nothing is
     relaxed.
     """
-    found: dict[str, dict[str, Any]] = {}
-
-    def add(method: str, **changes: Any) -> None:
-        way = small(method, **changes)
-        if way not in found.values():
-            found[" ".join([method, *(f"{name} {value}" for name, value in changes.items())])] = way
-
-    for method in METHODS.values():
+    tried = [(name, shape) for name in METHODS if METHODS[name].lossless for shape in SHAPES]
+    for name, method in METHODS.items():
         bound = bound_of(method)
-        if method.lossless:
-            for changes in SHAPES:
-                add(method.id, **changes)
-        elif bound is not None and (limit := KNOBS[bound].limit) is not None:
-            for end in (limit.low, limit.high):
-                if not SMALL.with_changes(**{bound: end}).rule(method).relaxes:
-                    add(method.id, **{bound: end})
+        limit = KNOBS[bound].limit if bound else None
+        ends = [{bound: end} for end in (limit.low, limit.high)] if limit else []
+        tried += [(name, end) for end in ends if not SMALL.with_changes(**end).rule(method).relaxes]
+    found: dict[str, dict[str, Any]] = {}
+    for name, changes in tried:
+        way = small(name, **changes)
+        if way not in found.values():
+            found[" ".join([name, *(f"{knob} {value}" for knob, value in changes.items())])] = way
     return found
 
 

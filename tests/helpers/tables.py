@@ -13,7 +13,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lantern_demo.bench.chi_square import chi_square
 from lantern_demo.decoding import accept, reference, sampling, verify
 from lantern_demo.decoding.accept import Children
 from lantern_demo.decoding.cache import KVCache
@@ -44,24 +43,14 @@ class TableTarget:
         return self._states(before, condition, rows)
 
     def forward(self, nodes: Pass, cache: KVCache) -> Tensor:
-        """A node whose token before is hidden, as in a wavefront, sees token 0 in its place."""
         tokens, positions, slots, visible = nodes
         self._store(tokens, positions, slots, cache)
-        end = nodes.end
-        visible = torch.arange(end) <= slots.unsqueeze(1) if visible is None else visible
-        k = cache.k[0, 0, 0, :end]
-        before = visible & (k[:, 1] == positions.unsqueeze(1) - 1)
-        if positions is not slots:  # but for single rows, that is a tree
-            assert bool((before.sum(1) == 1).all()), (
-                "the position before a node must be visible exactly once"
-            )
-            assert bool((visible.sum(1) == positions + 1).all()), (
-                "a node sees its own past and nothing else"
-            )
-        assert bool((before.sum(1) <= 1).all()), (
-            "the position before a node must not be visible twice"
-        )
-        return self._states((before * k[:, 0]).sum(1).long(), tokens, cache.rows)
+        visible = torch.arange(nodes.end) <= slots.unsqueeze(1) if visible is None else visible
+        seen, places = cache.k[0, 0, 0, : nodes.end].unbind(1)
+        before = visible & (places == positions.unsqueeze(1) - 1)
+        assert bool((before.sum(1) == 1).all()), "what is before a node is visible exactly once"
+        assert bool((visible.sum(1) == positions + 1).all()), "a node sees its own past alone"
+        return self._states((before * seen).sum(1).long(), tokens, cache.rows)
 
     def head(self, hidden: Tensor) -> Tensor:
         return hidden @ self.table[: hidden.shape[0]]
@@ -105,9 +94,7 @@ class TableDrafter:
         assert hidden.shape[:2] == (cache.rows, count) and len(positions) == len(slots) == count
         if visible is None:
             return self._blend(hidden[:, -1:], tokens[-1:])
-        assert bool((visible.sum(1) == positions + 1).all()), (
-            "a slot sees its own past and nothing else"
-        )
+        assert bool((visible.sum(1) == positions + 1).all()), "a slot sees its own past alone"
         return self._blend(hidden, tokens)
 
     def _blend(self, hidden: Tensor, tokens: Tensor) -> Tensor:
@@ -142,12 +129,11 @@ def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
 
 
 class Decision(NamedTuple):
-    """What was decided at P nodes of C drafts."""
+    """What was decided at P nodes of C drafts, in plain numbers."""
 
     rank: Tensor  # [P] of the accepted draft, -1 for none
     residual: Tensor  # [P, V]
     relaxed: Tensor  # [P, C] bool, of the accepted draft alone
-    verdict: accept.Verdict
 
 
 def decide(
@@ -157,38 +143,22 @@ def decide(
     q: Tensor | None,
     neighbours: Tensor | None,
     uniforms: Tensor,
-    depth: Tensor | float = 0.0,
 ) -> Decision:
     """`accept.decide` in plain numbers."""
-    return _plainly(accept.decide(rule, p, Children(tokens, q, neighbours, depth), uniforms))
-
-
-def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Decision:
-    """`accept.decide_greedy` in plain numbers."""
-    return _plainly(accept.decide_greedy(rule, p, Children(tokens, None, neighbours)))
-
-
-def _plainly(verdict: accept.Verdict) -> Decision:
+    verdict = accept.decide(rule, p, Children(tokens, q, neighbours), uniforms)
     rank = verify.first(verdict.accepted)
-    taken = torch.arange(verdict.accepted.shape[1], device=rank.device) == rank.unsqueeze(1)
+    taken = torch.arange(tokens.shape[1]) == rank.unsqueeze(1)
     relaxed = taken & False if verdict.relaxed is None else taken & verdict.relaxed
-    return Decision(rank.masked_fill(~taken.any(1), -1), verdict.residual, relaxed, verdict)
+    return Decision(rank.masked_fill(~taken.any(1), -1), verdict.residual, relaxed)
 
 
 def near_of(rule: Rule, neighbours: Tensor) -> reference.Near:
     """The reference's near(x) of a rule."""
-    if isinstance(rule, LanternPlusPlus):
-        return reference.lantern_plus_plus(neighbours.tolist(), rule.k, rule.bound)
-    return (
-        reference.lantern(neighbours.tolist(), rule.k, rule.bound)
-        if isinstance(rule, Lantern)
-        else reference.exact
-    )
-
-
-def chi_square_p(counts: Tensor, probs: Tensor) -> float:
-    """p-value of Pearson's test of counts [cells] against a distribution [cells]."""
-    return chi_square(counts.long().flatten().numpy(), probs.double().flatten().numpy())
+    if not isinstance(rule, Lantern):
+        return reference.exact
+    plus_plus = isinstance(rule, LanternPlusPlus)
+    near = reference.lantern_plus_plus if plus_plus else reference.lantern
+    return near(neighbours.tolist(), rule.k, rule.bound)
 
 
 def orders_of(q: Tensor, draws: int) -> tuple[Tensor, Tensor]:
@@ -221,9 +191,9 @@ def emitted_at(
     reached: Tensor,
     neighbours: Tensor | None,
     depth: float = 0.0,
-) -> tuple[Tensor, float]:
-    """The law of the first emitted token, and the chance that it is marked as relaxed, of rows of
-    drafts with their chances. The program judges them.
+) -> Tensor:
+    """The law of the first emitted token, of rows of drafts with their chances. The program judges
+    them.
     """
     count, draws = drawn.shape
     children = Children(drawn, None if q is None else q.expand(count, -1), neighbours, depth)
@@ -232,19 +202,14 @@ def emitted_at(
         accept.decide(rule, p.expand(count, -1), children, torch.full((count, draws), u))
         for u in (0.0, 1.0)
     )
-    low, height = foot.threshold, verdict.threshold - foot.threshold
+    score, low, height = verdict.score, foot.threshold, verdict.threshold - foot.threshold
+    share = (score - low).double() / height.clamp(min=1e-30)
+    accepted = torch.where(height > 0, share, (score > low) * 1.0)
     # behind a draft that is always accepted is no number
-    accepted, exactly = (
-        torch.where(height > 0, (part - low).double() / height.clamp(min=1e-30), (part > low) * 1.0)
-        .nan_to_num()
-        .clamp(0.0, 1.0)
-        * verdict.tried
-        for part in (verdict.score, verdict.mass)
-    )
-    law, marked = torch.zeros_like(p).double(), 0.0
-    for i in range(draws):
-        law.index_add_(0, drawn[:, i].clamp(min=0), reached * accepted[:, i])
-        marked += float((reached * (accepted - exactly)[:, i]).sum())
-        reached = reached * (1 - accepted[:, i])
+    accepted = accepted.nan_to_num().clamp(0.0, 1.0) * verdict.tried
+    law = torch.zeros_like(p).double()
+    for x, chance in zip(drawn.unbind(1), accepted.unbind(1), strict=True):
+        law.index_add_(0, x.clamp(min=0), reached * chance)
+        reached = reached * (1 - chance)
     residual = (verdict.residual / verdict.residual.sum(-1, keepdim=True)).nan_to_num()
-    return law + (reached.unsqueeze(1) * residual.double()).sum(0), marked
+    return law + (reached.unsqueeze(1) * residual.double()).sum(0)

@@ -80,22 +80,13 @@ def write_tiny_model(
     """
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
-    target = LlamaGenConfig(
-        dim=64,
-        layers=layers,
-        heads=2,
-        ffn=64,
-        vocab=vocab,
-        grid=grid,
-        prefix=prefix,
-        caption_dim=text[0],
-    )
-    drafter = DrafterConfig(dim=64, heads=2, ffn=64, vocab=vocab, grid=grid, prefix=prefix)
+    sizes: dict[str, int] = {"dim": 64, "heads": 2, "ffn": 64}
+    sizes |= {"vocab": vocab, "grid": grid, "prefix": prefix}
     picture = vq_config(32, (1, 1, 1, 1), 1, 32, 8, vocab, num_patches=grid)
     networks = bundled.Networks(
         TextEncoder(words, small_t5(words.get_vocab_size(), *text), prefix),
-        LlamaGen(target),
-        Drafter(drafter),
+        LlamaGen(LlamaGenConfig(**sizes, layers=layers, caption_dim=text[0])),
+        Drafter(DrafterConfig(**sizes)),
         ImageTokenizer(picture),
         {"steps": 0},
     )

@@ -72,7 +72,7 @@ const stepOf = (lane, token) => countUpTo(lane.committed, token);
 const stepAt = ({ milliseconds }, now) => countUpTo(milliseconds, now) - 1;
 
 /** How many tokens were there then. */
-const tokensAt = (lane, now) => lane.committed[stepAt(lane, now)] ?? 0;
+const tokensAt = (lane, now) => lane.committed[stepAt(lane, now)] ?? lane.kept;
 
 /** The corner of a cell of a picture. */
 const cellCorner = (at, grid, cell) => [(at % grid) * cell, Math.floor(at / grid) * cell];
@@ -123,6 +123,16 @@ function markOf(kind) {
   return svg("svg", { class: "mark", viewBox: "0 0 16 16", "aria-hidden": "true" }, piece, shape);
 }
 
+/** Draw a line under the tokens that were kept of another picture. */
+function drawKept(g, kept, grid, cell) {
+  if (!kept) return;
+  const y = (kept / grid) * cell;
+  for (const [colour, width] of [["rgba(0,0,0,.7)", 5], ["#ffffff", 2]]) {
+    g.fillStyle = colour;
+    g.fillRect(0, y - width / 2, grid * cell, width);
+  }
+}
+
 /** Give a canvas as many pixels as it has on the screen -> pixels a side. */
 function fit(canvas) {
   const size = Math.round(canvas.clientWidth * (window.devicePixelRatio || 1));
@@ -160,12 +170,13 @@ function paint(canvas, lane, count, grid, options) {
       if (known < grid) g.rect(known * cell, row * cell, size, cell + 0.5);
     }
     g.fill();
+    drawKept(g, lane.kept, grid, cell);
   }
   if (count < grid * grid && options.cell !== undefined) {
     const since = lane.committed[Math.max(0, countUpTo(lane.committed, count - 1) - 1)] || 0;
     g.strokeStyle = lane.colour;
     g.lineWidth = Math.max(2, cell * 0.14);
-    for (let token = Math.min(since, count - 1); token >= 0 && token < count; token++) {
+    for (let token = Math.min(since, count - 1); token >= lane.kept && token < count; token++) {
       const [x, y] = corner(token);
       g.strokeRect(x + 1, y + 1, cell - 2, cell - 2);
     }

@@ -2,13 +2,19 @@
 
 const PARTS = ["guess", "check", "keep"]; // of a step, and so of a bar
 
-/** Make the elements of a lane. hooks: open(lane, event), hover(lane, event). `old`: a canvas with the picture before. */
+/** Make the elements of a lane. hooks: open(lane, event), hover(lane, event), cut(lane, rows), rest(lane), grid(). `old`: a canvas with the picture before. */
 function laneOf(view, hooks, old) {
   const part = (tag, name) => el(tag, { class: name });
   const canvas = el("canvas", { "aria-hidden": "true" });
   const named = say(WORDS.open, { method: view.label });
   const made = { view, data: null, drawn: drawnSoFar(old), shown: -1, canvas };
   made.picture = el("button", { type: "button", class: "picture", "aria-label": named }, canvas);
+  made.cut = cutOf(made, hooks);
+  made.rest = button("rest", WORDS.rest, (event) => {
+    event.stopPropagation();
+    hooks.rest(made);
+  });
+  made.framed = el("div", { class: "framed" }, made.picture, made.cut, made.rest);
   const parts = PARTS.map((name) => part("span", name));
   made.bar = el("div", { class: "bar", "aria-hidden": "true" }, ...parts);
   made.place = part("b", "place");
@@ -27,12 +33,51 @@ function laneOf(view, hooks, old) {
       "aria-label": view.label,
       onclick: (event) => hooks.open(made, event),
     },
-    el("div", { class: "lane-card" }, header, made.picture, made.pill, made.keep),
+    el("div", { class: "lane-card" }, header, made.framed, made.pill, made.keep),
     el("div", { class: "lane-row" }, name, made.bar, made.big, made.small, made.ran),
   );
   made.picture.addEventListener("pointermove", (event) => hooks.hover(made, event));
   made.picture.addEventListener("pointerleave", () => hooks.hover(made, null));
   return made;
+}
+
+/** A line over a finished picture, that is dragged or moved by keys: the rows above it are to be kept. */
+function cutOf(made, { cut, grid }) {
+  const rowsAt = ({ clientY }) => {
+    const box = made.canvas.getBoundingClientRect();
+    return Math.round(((clientY - box.top) / box.height) * grid());
+  };
+  const all = { Home: -Infinity, Escape: -Infinity, End: Infinity, PageUp: -4, PageDown: 4 };
+  const keys = { ArrowUp: -1, ArrowLeft: -1, ArrowDown: 1, ArrowRight: 1, ...all };
+  const line = el("div", {
+    class: "cut",
+    role: "slider",
+    tabindex: "0",
+    "aria-orientation": "vertical",
+    "aria-label": say(WORDS.cut, { method: made.view.label }),
+    "aria-valuemin": "0",
+    onclick: (event) => event.stopPropagation(),
+    onpointerdown: ({ pointerId }) => line.setPointerCapture(pointerId),
+    onpointermove: (event) => {
+      if (line.hasPointerCapture(event.pointerId)) cut(made, rowsAt(event));
+    },
+    onkeydown: (event) => {
+      if (!keys[event.key]) return;
+      event.preventDefault();
+      cut(made, made.rows + keys[event.key]);
+    },
+  });
+  return line;
+}
+
+/** Put a lane's line under so many rows. */
+function tellCut(one, rows, grid) {
+  one.rows = Math.min(grid - 1, Math.max(0, rows));
+  one.framed.style.setProperty("--rows", one.rows / grid);
+  one.framed.toggleAttribute("data-cut", one.rows > 0);
+  one.cut.ariaValueMax = grid - 1;
+  one.cut.ariaValueNow = one.rows;
+  one.cut.ariaValueText = counting(one.rows, WORDS.rows);
 }
 
 function setPill(one, tone, text, why = "") {
@@ -85,7 +130,7 @@ function tellLane(one, rank) {
 /** What a finished method's speed cost, in one pill. */
 function tellCost(one, vanilla) {
   const { data } = one;
-  const of = data.tokens.length;
+  const of = data.total;
   const count = vanilla && data.tokens.filter((token, at) => token !== vanilla.tokens[at]).length;
   if (data.id === "vanilla") setPill(one, "same", WORDS.pills.vanilla);
   else if (!data.lossless)
@@ -111,8 +156,8 @@ function tellReplay(one, vanilla, { now, ranks, here, tell, longest }) {
   const { data } = one;
   const step = stepAt(data, now);
   tellProgress(one, {
-    committed: tokensAt(data, now),
-    total: data.committed.at(-1),
+    committed: tokensAt(data, now) - data.kept,
+    total: data.total,
     steps: Math.max(0, step),
     rank: ranks.get(data.id),
     spent: tell(data),

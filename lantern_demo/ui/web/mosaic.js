@@ -1,7 +1,7 @@
 // A picture that is being drawn: each token as its own patch, until all lanes have arrived.
 
-/** What is known of a lane that draws: `cells` by place, [kind, token]; the `old` picture, which stays until the first row is there; and the decoded `image`, once it appears, with the `share` of it that is seen. */
-const drawnSoFar = (old) => ({ cells: new Map(), fresh: [], old, image: null, share: 0 });
+/** What is known of a lane that draws: `cells` by place, [kind, token]; how many of them are `kept`; the `old` picture, which stays until the first row is there; and the decoded `image`, once it appears, with the `share` of it that is seen. */
+const drawnSoFar = (old) => ({ cells: new Map(), kept: 0, fresh: [], old, image: null, share: 0 });
 
 /** Paint it. options: looks (of tokens), cover (a colour where nothing is yet). */
 function paintMosaic(canvas, drawn, grid, { looks, cover }) {
@@ -16,6 +16,7 @@ function paintMosaic(canvas, drawn, grid, { looks, cover }) {
     paintToken(g, token, cellCorner(place, grid, cell), cell + 0.5, looks);
   for (const place of drawn.fresh)
     drawMark(g, drawn.cells.get(place)[0], cellCorner(place, grid, cell), cell);
+  drawKept(g, drawn.kept, grid, cell);
   if (drawn.image) add(drawn.image, drawn.share);
 
   function add(picture, share) {

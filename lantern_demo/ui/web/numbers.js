@@ -68,14 +68,14 @@ function sizesOf({ sizes }) {
 /** Where look-alikes are in the picture; nothing for a method that keeps none. */
 function mapOf(lane, grid) {
   if (lane.lossless) return null;
-  const of = lane.kinds.length;
+  const places = lane.kinds.length;
   const cells = [...lane.kinds.keys()].filter((cell) => lane.kinds[cell] === "r");
-  const inThird = (third) => cells.filter((cell) => Math.floor((3 * cell) / of) === third).length;
+  const inThird = (third) => cells.filter((cell) => Math.floor((3 * cell) / places) === third).length;
   const [top, middle, bottom] = [0, 1, 2].map(inThird);
   const told = say(words.thirds, { method: lane.label, top, middle, bottom });
   const canvas = el("canvas", { class: "map", role: "img", "aria-label": told });
   maps.push(() => paintMap(canvas, lane, cells, grid));
-  const title = say(words.map, { count: cells.length, of });
+  const title = say(words.map, { count: cells.length, of: lane.total });
   return el("figure", {}, el("figcaption", {}, title), canvas);
 }
 

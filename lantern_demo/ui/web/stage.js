@@ -70,7 +70,8 @@ function show() {
   if (another) {
     const before = new Map(state.lanes.map((one) => [one.view.id, one.canvas]));
     const old = (id) => (racing && !calm.matches ? before.get(id) : null);
-    state.lanes = views.map((one) => laneOf(one, { open, hover }, old(one.id)));
+    const hooks = { open, hover, cut, rest, grid: () => state.grid };
+    state.lanes = views.map((one) => laneOf(one, hooks, old(one.id)));
     grid.replaceChildren(...state.lanes.map((one) => one.root), foot);
     grid.style.setProperty("--count", Math.min(views.length, MOST));
     grid.toggleAttribute("data-many", views.length >= MOST);
@@ -87,6 +88,7 @@ function show() {
   // No run is shown during another one.
   for (const run of document.querySelectorAll("#runs button")) run.disabled = racing;
   Object.assign(state, { grid: view.grid, model: view.model });
+  if (another) cut();
   state.ranks = ranksOf(views);
   grid.removeAttribute("data-over");
   for (const one of state.lanes) {
@@ -111,7 +113,8 @@ function setAddress(link, another) {
 /** Copy the link of what is shown; where no page may copy, show it selected. */
 async function copyLink() {
   const link = location.origin + location.pathname + (state.link ?? "");
-  if (await copyText(link)) answerOn(linkButton, words.copied, words.copy);
+  const copied = played().some(({ data }) => data.kept) ? words.copiedWhole : words.copied;
+  if (await copyText(link)) answerOn(linkButton, copied, words.copy);
   else prompt(words.copyIt, link);
 }
 
@@ -132,6 +135,8 @@ function goOn(view, views, racing) {
   for (const one of state.lanes) {
     if (one.data) continue;
     const told = view.fresh[one.view.id] ?? [];
+    view.kept.forEach((token, at) => one.drawn.cells.set(at, ["k", token]));
+    one.drawn.kept = view.kept.length;
     const isNew = ([at]) => racing && !one.drawn.cells.has(at);
     one.drawn.fresh = told.filter(isNew).map(([at]) => at);
     for (const [at, kind, token] of told) one.drawn.cells.set(at, [kind, token]);
@@ -259,8 +264,8 @@ function draw() {
   }
   const so = (data) => ({
     ...data,
-    committed: tokensAt(data, now),
-    total: data.committed.at(-1),
+    committed: tokensAt(data, now) - data.kept,
+    total: data.total,
     seconds: Math.min(now, took(data)) / 1000,
   });
   if (ended) setHeadline(headlineOf(finished()));
@@ -332,6 +337,19 @@ function open(one, event) {
   if (!one.data) return;
   const pointed = one.picture.contains(event.target) && event.detail > 0;
   look(one.data, pointed ? cellAt(one.canvas, state.grid, event) : undefined);
+}
+
+/** Put the line of a lane's picture under so many rows; no other picture then has one. */
+function cut(one, rows) {
+  for (const other of state.lanes) tellCut(other, other === one ? rows : 0, state.grid);
+}
+
+/** Have all methods draw on from the rows above a lane's line. */
+function rest(one) {
+  const press = document.querySelector("#draw:enabled");
+  if (!press) return;
+  press.focus({ preventScroll: true });
+  trigger("select", { index: one.rows, value: one.view.id });
 }
 
 /** Say so where the server is not where Gradio looks for it, as behind a path of a proxy. */

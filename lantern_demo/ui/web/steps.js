@@ -26,7 +26,7 @@ function tellingStep({ committed, kinds, trees }, grid) {
 
 /** The tokens that a step added -> [first, end, whether the model drew the last one itself]. */
 function addedBy(lane, step) {
-  const [first, end] = [lane.committed[step - 1] ?? 0, lane.committed[step]];
+  const [first, end] = [lane.committed[step - 1] ?? lane.kept, lane.committed[step]];
   return [first, end, step === 0 || end - first === lane.trees[step].path.length];
 }
 
@@ -105,7 +105,7 @@ function verdictOf({ trial, fate, lost }, { kept, dropped, lends }) {
 function sentenceOf(lane, step, phase, guesses) {
   const told = WORDS.phases;
   const [first, end, own] = addedBy(lane, step);
-  if (step === 0) return told.first;
+  if (step === 0) return lane.kept ? told.firstKept : told.first;
   if (phasesOf(lane, step).length === 1) return lane.id === "vanilla" ? told.alone : told.nothing;
   const { tokens, parents } = lane.trees[step];
   const made = tokens.length - 1;
