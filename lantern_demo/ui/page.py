@@ -339,7 +339,7 @@ def _wire_arrival(
 
     w.runs.select(picked, [w.shown, w.visited], outputs, **AT_ONCE)
     # Gradio rebuilds all outputs of an event: a visit without a link has few.
-    few = [w.result, w.record, w.sheet, w.runs, w.visited]
+    few = [w.result, w.record, w.sheet, w.film, w.runs, w.visited]
     arrived = page.load(first, [w.go], few, js="cameBy", **AT_ONCE)
     arrived.then(None, js="followLink", **QUIET)
     followed = linked.click(follow, [w.go], outputs, js="cameBy", **AT_ONCE)
