@@ -1,8 +1,9 @@
 """Fill the measured numbers into README and docs: `python docs/fill.py`.
 
-All of them come from docs/numbers.json, those of the audit from docs/audit.json. A table stands
-between `<!-- numbers NAME -->` and `<!-- end -->`, a number in a sentence between `<!--n
-SECTION.KEY...-->` and `<!--/n-->`. The page reads typical speedups from `lantern_demo/ui`.
+All of them come from docs/numbers.json, those of the audit from docs/audit.json, and the price of
+look-alikes from the file that the page reads. A table stands between `<!-- numbers NAME -->` and
+`<!-- end -->`, a number in a sentence between `<!--n SECTION.KEY...-->` and `<!--/n-->`. The page
+reads typical speedups from `lantern_demo/ui`.
 `python docs/fill.py take SECTION FILE.json` copies the measurements of a command into a section,
 and fills again. `python docs/fill.py add FILE.json` copies a report of `python -m
 lantern_demo.bench speed` to docs/results, from where a table shows it, and fills again. `--check`
@@ -26,6 +27,7 @@ sys.path.insert(0, str(ROOT))
 KEPT = ROOT / "docs" / "numbers.json"
 RESULTS = ROOT / "docs" / "results"
 TYPICAL = ROOT / "lantern_demo" / "ui" / "typical.json"
+PRICE = ROOT / "lantern_demo" / "ui" / "recorded" / "price.json"
 BLOCK = re.compile(r"(<!-- numbers (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 INLINE = re.compile(r"(<!--n (\S+?)-->).*?(<!--/n-->)", re.DOTALL)
 
@@ -471,6 +473,33 @@ def things_table(numbers: Numbers) -> str:
     return table(["thing", *(f"`{name}`" for name in methods), "named instead"], rows)
 
 
+def price_table(numbers: Numbers) -> str:
+    """Show what each value of a bound gains and costs, as `examples/quality/price.py` wrote it; an
+    empty table before that.
+    """
+    if not PRICE.exists():
+        return ""
+    found = json.loads(PRICE.read_text(encoding="utf-8"))
+    rows = [
+        [
+            f"`{told['id']}`",
+            f"{told['knob']} {one['value']:g}",
+            f"{one['speedup']:.2f}x",
+            percent(one["changed"]),
+            percent(one["share"]),
+            "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * end for end in one["less"])),
+        ]
+        for told in found["methods"]
+        for one in told["points"]
+    ]
+    head = ["method", "value", "speedup", "look-alikes", "recognised"]
+    head += ["less vanilla's, points (99 %)"]
+    share = percent(found["vanilla"]["share"])
+    where = f"{found['model']} on {found['device']}, {found['created'][:10]}"
+    told = f"{found['pictures']} pictures a row; the judge recognises {share} of vanilla's"
+    return f"{table(head, rows, 2)}\n{where}. {told}.\n"
+
+
 def audit_table(numbers: Numbers) -> str:
     """Show the verdicts of docs/audit.json, a copy of the file that `python -m lantern_demo.bench
     audit` writes.
@@ -492,6 +521,7 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
     "front": front_table,
     "things": things_table,
     "premise": premise_table,
+    "price": price_table,
     "audit": audit_table,
     "gpu": gpu_table,
     "papers-code": papers_code_table,

@@ -182,10 +182,13 @@ def test_a_pill_says_what_a_methods_speed_cost(raced: Raced) -> None:
 
 
 def test_the_strip_has_the_visitors_run_before_the_recorded_ones(raced: Raced) -> None:
-    """A click shows a run, and fills in the prompt."""
+    """With what tells them apart. A click shows a run, and fills in the prompt."""
     page, recorded = raced.page, recorded_runs()
     shots = page.locator("#runs button")
     expect(shots).to_have_count(1 + len(recorded))
+    seed = page.evaluate("new URLSearchParams(location.search).get('seed')")
+    expect(shots.first.locator("small")).to_contain_text(f"seed {seed}")
+    expect(shots.last.locator("small")).to_have_text(texts.RECORDED)
     shots.nth(3).click()
     expect(page.locator("#status")).to_contain_text("Recorded on")
     page.wait_for_function(
@@ -227,6 +230,7 @@ def test_stop_on_a_phone_leaves_what_was_drawn(
         draw(tab)
         tab.locator('#stage [data-phase="drawing"]').first.wait_for()
         expect(tab.locator("#surprise")).to_be_disabled()
+        expect(tab.locator("#runs button").first).to_be_disabled()
         expect(tab.locator("#draw")).to_be_hidden()
         expect(tab.locator("#stop")).to_be_focused()
         tab.locator("#stop").click()
@@ -235,6 +239,8 @@ def test_stop_on_a_phone_leaves_what_was_drawn(
     expect(tab.locator('#stage [data-phase="stopped"] .pill').first).to_contain_text("stopped")
     expect(tab.locator(HEADLINE)).to_have_text(texts.STOPPED_RACE)
     expect(tab.locator("#draw")).to_be_focused()
+    expect(tab.locator("#runs button").first).to_be_enabled()
+    expect(tab.locator("#stage canvas").first).to_have_css("outline-style", "solid")
     assert tab.evaluate(OVERLAPS) == []
     moved = shifts(tab)
     assert sum(value for value, _ in moved) < 0.03, moved
@@ -242,7 +248,7 @@ def test_stop_on_a_phone_leaves_what_was_drawn(
     expect(how.locator(".panel")).to_be_hidden()
     pages.tab_of(tab, texts.NUMBERS_TAB)
     expect(tab.locator("#table")).to_have_text(texts.NO_NUMBERS)
-    for button in ("sheet", "record", "repeat", "twin"):
+    for button in ("sheet", "record", "repeat", "seeds", "twin"):
         expect(tab.locator(f"#{button}")).to_be_disabled()
 
 
@@ -367,6 +373,28 @@ def test_settings_are_in_a_tab(page: Page) -> None:
     expect(k).to_have_value("63")  # the codebook has 64 tokens
     page.locator("#reset").click()
     expect(tree).to_have_value("default")
+
+
+def test_changed_settings_are_marked_and_drawn_where_they_are_changed(page: Page) -> None:
+    only(page, "vanilla")
+    pages.settings(page)
+    again, field = page.locator("#draw-with"), page.locator("#knob-temperature")
+    expect(again).to_have_text(texts.DRAW)
+    field.get_by_role("spinbutton").fill("0.5")
+    field.get_by_role("spinbutton").press("Tab")
+    page.locator("#knob-lantern_k input").fill("12")
+    changed = texts.DRAW_WITH.format(settings="temperature 0.5, LANTERN k 12")
+    expect(again).to_have_text(changed)
+    expect(page.locator("[data-changed]")).to_have_count(2)
+    expect(again).to_be_in_viewport()
+    pages.check_for_axe(page, "changed settings")
+    again.click()
+    drawn(page, 1)
+    assert "temperature=0.5" in page.url and "lantern_k=12" in page.url
+    assert page.evaluate("scrollY") == 0
+    page.locator("#reset").click()
+    expect(again).to_have_text(texts.DRAW)
+    expect(page.locator("[data-changed]")).to_have_count(0)
 
 
 # -- many visitors

@@ -10,6 +10,7 @@ from lantern_demo.models.bundled import PATCHES
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import film
+from lantern_demo.ui.files import address
 from lantern_demo.ui.recorded import recorded_runs
 from lantern_demo.ui.run_view import picture_of, typical_speedups
 
@@ -18,7 +19,7 @@ def test_a_film_shows_the_race_of_a_record(tmp_path: Path) -> None:
     """It begins covered and ends with the pictures. The host is letters in it, and no path."""
     run = recorded_runs()[0]
     pictures = {name: picture_of(address) for name, address in run.pictures.items()}
-    link = film.address("../../\n" + "x" * 500 + "\u202e", "?prompt=a+cat")
+    link = address("../../\n" + "x" * 500 + "\u202e", "?prompt=a+cat")
     assert link.endswith("x/?prompt=a+cat") and len(link) < 120 and link.isprintable()
     path = Path(film.write_film(tmp_path, run.record, pictures, link))
     assert path.parent == tmp_path and path.stat().st_size < 3_000_000

@@ -27,7 +27,7 @@ from lantern_demo.scenes import THINGS
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings, planned
 from lantern_demo.ui import files, limits, link, texts
-from lantern_demo.ui.actions import hand_out, record_file, sheet_file
+from lantern_demo.ui.actions import hand_out, hand_out_sheet, record_file
 from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out, surprised
 from lantern_demo.ui.compare import draw, repeat, settle
 from lantern_demo.ui.components import Updates, Widgets
@@ -193,9 +193,11 @@ def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(visitor: Visitor) -> Non
     assert (lane["kept"], lane["tokens"][:8], lane["total"]) == (8, upper, 8)
     assert live_view(visitor.result)["kept"] == tuple(upper)
     assert "keep" not in query(record, Settings()), "a link draws all rows"
-    told = str(list(repeat(visitor.service, visitor.w, visitor.w.status, visitor.result))[-1])
+    told = str(
+        list(repeat(visitor.service, visitor.w, visitor.w.status, False, visitor.result))[-1]
+    )
     assert texts.REPRODUCED in told
-    assert visitor.draws("a cat", "lantern++")[0] == 1000
+    assert visitor.draws("a cat", "lantern++")[0] == 1000, "the one that is shown"
     assert not kept_of(visitor.result.record["methods"]["vanilla"]), "Draw keeps nothing"
 
 
@@ -386,10 +388,11 @@ def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(visitor: Visitor) 
         visitor.fills(show_run(visitor.service, w, visitor.form, Shown(), [], 1))
         visitor.draws()
         assert writes.call_count == 1 and last() == "vanilla.png", "which its lane offers"
-        for write, name in ((record_file, "run.json"), (sheet_file, "pictures.png")):
-            found = hand_out(w, write, visitor.result)
-            assert Path(found[w.file]).name == f"lantern-demo-{name}" == last()
-    assert hand_out(w, sheet_file, Shown()) == {w.file: None}
+        found = hand_out(w, record_file, visitor.result)
+        assert Path(found[w.file]).name == "lantern-demo-run.json" == last()
+        found = hand_out_sheet(w, visitor.result, "a.host")
+        assert Path(found[w.file]).name == "lantern-demo-pictures.png" == last()
+    assert hand_out_sheet(w, Shown(), "a.host") == {w.file: None}
 
 
 LINK = {"prompt": "a cat", "methods": "vanilla,foo", "seed": "9"}
@@ -418,13 +421,13 @@ def test_a_bad_link_shows_the_recording_and_a_sentence(visitor: Visitor) -> None
 
 def test_paper_settings_fill_the_fields_and_the_rest(visitor: Visitor) -> None:
     form = visitor.form
-    linked = visitor.comes({"temperature": "0.5"})
-    assert "temperature 0.5" in linked[form.note]
+    linked = visitor.comes({"temperature": "0.5", "top_p": "0.7"})
+    assert linked[form.knobs["temperature"]] == 0.5 and "top_p 0.7" in linked[form.note]
     papers, reset = (preset(visitor.service, form, form.seed, paper) for paper in (True, False))  # type: ignore[arg-type]
     assert set(form.knobs) == set(FIELDS) and set(papers[form.others]) == set(OTHERS)
     assert papers[form.knobs["tree"]] == "paper" and papers[form.others]["neighbours"] == "raw"
     assert texts.PAPER_SLOW in str(papers[form.seed]), "before Draw"
-    assert "temperature 0.5" not in reset[form.note]
+    assert "top_p" not in reset[form.note]
 
 
 def test_a_model_without_a_drafter_offers_the_methods_that_it_has(

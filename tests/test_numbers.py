@@ -60,13 +60,16 @@ def test_the_table_is_copied_a_number_a_cell() -> None:
 def test_repeats_are_copied_with_their_range() -> None:
     record = made_record()
     vanilla, fast = record["methods"]["vanilla"], record["methods"]["lantern++"]
-    races = [
-        {"vanilla": vanilla, "lantern++": fast | {"decode_seconds": seconds}}
-        for seconds in (0.6, 1.2, 0.4)
+    again = [
+        record
+        | {"methods": {"vanilla": vanilla, "lantern++": fast | {"decode_seconds": s, "steps": n}}}
+        | {"settings": record["settings"] | {"seed": seed}}
+        for seed, s, n in ((5, 0.6, 50), (6, 1.2, 60), (7, 0.4, 41))
     ]
-    row = tsv(record, races).splitlines()[2].split("\t")
-    assert row[3:7] == ["0.6", "2", "1", "3"]
-    assert "2.00\u00d7 (1.00\u20133.00)" in numbers_html(record, races)
+    head, _, row = (line.split("\t") for line in tsv(record, again).splitlines())
+    assert (row[1], row[3:7]) == ("50", ["0.6", "2", "1", "3"])
+    assert row[head.index("seed")] == "5 6 7"
+    assert "2.00\u00d7 (1.00\u20133.00)" in numbers_html(record, again)
 
 
 def test_what_is_copied_travels_as_text() -> None:

@@ -113,6 +113,14 @@ def coarse(pictures: Tensor) -> Tensor:
     return F.adaptive_avg_pool2d(pictures, 4).flatten(1)
 
 
+def write_coloured(sprites: Path) -> None:
+    """Write a sprite of a few random colours for every thing."""
+    g = torch.Generator().manual_seed(1)
+    coloured = torch.randint(256, (len(THINGS), 4, 8, 8), generator=g)
+    coloured[:, 3] = 255
+    emoji.write(sprites, F.interpolate(coloured.byte(), scale_factor=32))
+
+
 def test_a_picture_gets_the_name_of_the_nearest_drawings_behind_the_mean_of_all() -> None:
     g = torch.Generator().manual_seed(3)
     true = {name: torch.rand(3, 3, 8, 8, generator=g) for name in "abcdef"}
@@ -133,12 +141,8 @@ def test_the_command_names_the_pictures_of_seeds_that_all_methods_share(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """EAGLE-1 draws vanilla's pictures; LANTERN++ draws others."""
-    coloured = torch.randint(
-        256, (len(THINGS), 4, 8, 8), generator=torch.Generator().manual_seed(1)
-    )
-    coloured[:, 3] = 255
     sprites, out, sheet = (tmp_path / name for name in ("sprites.npz", "things.json", "sheet.webp"))
-    emoji.write(sprites, F.interpolate(coloured.byte(), scale_factor=32))
+    write_coloured(sprites)
     monkeypatch.setattr(things, "THINGS", dict.fromkeys(("cat", "apple")))
     monkeypatch.setattr(things, "outside", lambda: coarse)
     asked = "--methods", "vanilla", "eagle1", "lantern++", "--pictures", 3, "--seed", 7

@@ -205,6 +205,45 @@ def test_the_leader_is_named_late_and_stays_whoever_has_the_time_slice(browser: 
     assert found == [leader for _, leader in frames]
 
 
+def test_a_leader_with_fewer_pieces_at_the_same_time_is_level(browser: Browser) -> None:
+    def headline(page: Page, **drawn: tuple[int, float]) -> str:
+        told = {"phase": "drawing", "total": 256}
+        lanes = [told | {"label": a, "committed": n, "seconds": s} for a, (n, s) in drawn.items()]
+        return page.evaluate("lanes => headlineAt(lanes, lanes[0]).join('')", lanes)
+
+    with scripts(browser, "dom", "clock") as page:
+        page.evaluate("words => { window.WORDS = words; }", texts.WEB)
+        assert headline(page, A=(63, 0.2), B=(64, 0.2)) == "A and B are level: 63 of 256 pieces."
+        assert headline(page, A=(63, 0.2), B=(64, 0.3)) == "A leads: 63 of 256 pieces."
+        assert headline(page, A=(64, 0.2), B=(64, 0.2)) == "A leads: 64 of 256 pieces."
+        assert headline(page, A=(64, 0.2)) == "A: 64 of 256 pieces."
+
+
+# Whether a lane's picture has the mark of a look-alike in the middle of a cell.
+MARKED = """(canvas, cell) => {
+  const size = canvas.width / 16;
+  const [x, y] = [((cell % 16) + 0.5) * size, (Math.floor(cell / 16) + 0.5) * size];
+  return `${canvas.getContext("2d").getImageData(x, y, 1, 1).data.slice(0, 3)}` === "240,165,0";
+}"""
+
+
+def test_look_alikes_are_marked_on_all_pictures(shown: Page) -> None:
+    """And explained, for a key and a touch, too."""
+    alike, told = shown.locator("#stage .alike"), shown.get_by_text(texts.WEB["alikeTold"])
+    cells = {
+        lane: [at for at, kind in enumerate(entry["events"]["kinds"]) if kind == "r"]
+        for lane, entry in zip(LANES, recorded_runs()[0].record["methods"].values(), strict=True)
+    }
+    for pressed in (True, False):
+        alike.press("Enter")
+        expect(alike).to_have_attribute("aria-pressed", f"{pressed}".lower())
+        expect(told).to_be_visible(visible=pressed)
+        for lane, own in cells.items():
+            marked = [shown.locator(f"#lane-{lane} canvas").evaluate(MARKED, cell) for cell in own]
+            assert marked == [pressed] * len(own), lane
+    assert len(cells["lantern"]) > 5
+
+
 # -- where the page is served
 
 
@@ -215,8 +254,7 @@ def test_a_link_is_copied_without_a_clipboard(tab: Page, server: str) -> None:
     link = tab.locator("#stage .link")
     link.click()
     expect(link).to_have_text(texts.WEB["copied"])
-    tab.locator("#runs button").last.click()
-    expect(link).to_have_text(texts.WEB["copy"])
+    expect(link).to_have_text(texts.WEB["copy"], timeout=4000)
     tab.evaluate("document.execCommand = () => false")
     asked: list[tuple[str, str]] = []
 

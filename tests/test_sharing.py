@@ -24,7 +24,7 @@ from lantern_demo.runs.result import Result, record_of
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Planned, Settings
 from lantern_demo.ui import link, recorded, texts
-from lantern_demo.ui.files import write_picture, write_sheet
+from lantern_demo.ui.files import facts, write_picture, write_sheet
 from lantern_demo.ui.run_view import picture_of
 
 TINY = replace(REGISTRY["lantern-scenes"], id="tiny")
@@ -68,8 +68,18 @@ def test_the_sheet_holds_every_picture(
         assert sheet.width > 3 * 256 and sheet.height > 256
         assert sheet.info["prompt"] == record["prompt"] and "method" not in sheet.info
     long = record | {"prompt": "lantern " * 200 + "x" * 500}
-    with Image.open(write_sheet(tmp_path, long, {})) as sheet:
+    with Image.open(write_sheet(tmp_path, long, {}, "a.host/?" + "x" * 900)) as sheet:
         assert sheet.height < 800
+
+
+def test_a_sheet_tells_settings_that_are_not_the_presets_and_its_address(
+    record: dict[str, Any],
+) -> None:
+    settings = record["settings"] | {"temperature": 0.0, "lantern_delta": 0.55}
+    lines = facts(record | {"settings": settings}, "a.host/?seed=5", 200)
+    assert lines[-1] == "a.host/?seed=5" and lines[0].startswith("seed 5")
+    assert "temperature 0" in lines[0] and "delta 0.55" in lines[0] and "LANTERN k 10" in lines[0]
+    assert "lambda" not in lines[0] and lines[0].count("seed") == 1
 
 
 def test_a_link_gives_the_settings_back(record: dict[str, Any]) -> None:

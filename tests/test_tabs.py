@@ -75,10 +75,12 @@ def test_a_relaxed_method_stands_beside_its_exact_twin(shown: Page) -> None:
     lane = shown.evaluate("lanternRun.lanes.find(({ id }) => id === 'lantern++')")
     shown.locator("#twin").click()
     told = shown.locator("#twin-told")
+    slider = shown.locator("#twin-slider")
     count = f"kept {lane['kinds'].count('r')} look-alikes of 256 pieces."
     expect(told).to_contain_text(f"LANTERN++ took {lane['steps']} steps and {count}")
     expect(told).to_contain_text("Its exact twin took")
-    expect(shown.locator("#twin-slider img")).to_have_count(2)
+    expect(slider.locator("img")).to_have_count(2)
+    expect(slider).to_be_in_viewport(ratio=0.9)
     shown.locator("#twin-of").get_by_label("LANTERN", exact=True).check()
     shown.locator("#twin").click()
     expect(told.get_by_role("alert")).to_have_text(texts.NO_TWIN)
@@ -181,3 +183,19 @@ def test_repeat_gives_medians_with_their_range_and_compares_the_pieces(
     assert shown.locator("#table").inner_text().count("\u00d7 (") == 1, "vanilla has no speedup"
     expect(shown.locator("#repeat")).to_be_enabled()
     expect(shown.locator("#draw")).to_be_enabled()
+
+
+def test_other_seeds_give_medians_and_an_interval(
+    shown: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's own seed is the first. How long it takes is told before."""
+    monkeypatch.setattr(compare, "REPEATS", 2)
+    tab_of(shown, texts.NUMBERS_TAB)
+    told = shown.locator("#repeat-told")
+    shown.locator("#seeds").click()
+    expect(told).to_contain_text(re.compile(r"Run 1 of 3; about \d+ s are left\."))
+    seed = int(re.findall(r"seed=(\d+)", shown.url)[0])
+    expect(told).to_have_text(texts.of_seeds([seed, seed + 1, seed + 2]))
+    expect(told).to_contain_text("covers the median of all seeds 75 times in 100")
+    tsv = shown.locator("#table .table").get_attribute("data-tsv") or ""
+    assert f"\t{seed} {seed + 1} {seed + 2}\t" in tsv

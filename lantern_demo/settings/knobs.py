@@ -274,6 +274,12 @@ def short_name(name: str) -> str:
     return KNOBS[name].short or name
 
 
+def own_name(name: str) -> str:
+    """Return the short name of a knob, or its label where others have the same short name."""
+    short = short_name(name)
+    return KNOBS[name].label if sum(short_name(one) == short for one in KNOBS) > 1 else short
+
+
 def repeats_of(value: Any, most: int = MOST_REPEATS) -> int:
     """Return a requested number of races as int. Raises NotAllowed with the allowed range."""
     return int(Limit(1, most, whole=True).check("repeats", value))

@@ -19,8 +19,8 @@ from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates, Widgets, pack, status_html
 from lantern_demo.ui.events import AT_ONCE, ON_DEVICE, QUIET
-from lantern_demo.ui.files import saved, scratch, write_record, write_sheet
-from lantern_demo.ui.film import address, write_film
+from lantern_demo.ui.files import address, saved, scratch, write_record, write_sheet
+from lantern_demo.ui.film import write_film
 from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
@@ -164,27 +164,26 @@ def record_file(folder: Path, shown: Shown) -> str:
     return write_record(folder, shown.record)
 
 
-def sheet_file(folder: Path, shown: Shown) -> str:
-    assert shown.record is not None
-    images = {method: picture_of(picture) for method, picture in shown.pictures.items()}
-    return write_sheet(folder, shown.record, images)
-
-
-def film_file(host: str, folder: Path, shown: Shown) -> str:
+def drawn_file(write: Callable[..., str], host: str, folder: Path, shown: Shown) -> str:
+    """Write a run as a picture, with its address: by `write_sheet` or `write_film`."""
     record = shown.record
     assert record is not None
     images = {method: picture_of(picture) for method, picture in shown.pictures.items()}
     link = address(host, query(record, preset_of(record["model"]["id"])))
-    return write_film(folder, record, images, link)
+    return write(folder, record, images, link)
 
 
 def hand_out_film(service: Service, w: Widgets, shown: Shown, host: str) -> Updates:
     """Write the film while nothing runs on the device: it takes a second of the processor."""
-    make = partial(hand_out, w, partial(film_file, host), shown)
+    make = partial(hand_out, w, partial(drawn_file, write_film, host), shown)
     if service.state != "ready":
         return make()
     busy = {w.file: None, w.status: status_html(texts.FILM_LATER, "busy")}
     return service.at_once(make) or busy
+
+
+def hand_out_sheet(w: Widgets, shown: Shown, host: str) -> Updates:
+    return hand_out(w, partial(drawn_file, write_sheet, host), shown)
 
 
 def hand_out(w: Widgets, write: Callable[[Path, Shown], str], shown: Shown) -> Updates:

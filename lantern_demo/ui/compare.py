@@ -16,9 +16,9 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.record import Entry, kept_of
+from lantern_demo.runs.record import Record, kept_of
 from lantern_demo.runs.result import MethodFailed, Result, record_of
-from lantern_demo.settings.knobs import is_id
+from lantern_demo.settings.knobs import MAX_SEED, is_id
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.actions import outcomes, results_of, shielded, with_results
@@ -117,7 +117,7 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     """
     updates = {**w.busy(False), w.keep: None}
     if shown.lanes and shown.record is None:  # no method finished
-        updates |= {button: gr.update(interactive=False) for button in (w.repeat, w.twin)}
+        updates |= {button: gr.update(interactive=False) for button in (w.repeat, w.seeds, w.twin)}
     if shown.settled or not shown.lanes:  # the request was refused, and the page stays unchanged
         return updates
     if shown.running:
@@ -201,30 +201,39 @@ def _closing_words(shown: Shown, info: ModelInfo, prompt: str) -> str:
 
 
 @shielded
-def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterator[Updates]:
-    """Run the shown record REPEATS times: show the medians of its times and the range of its
-    speedups, and compare the tokens.
+def repeat(
+    service: Service, w: Widgets, told: gr.HTML, others: bool, result: Shown
+) -> Iterator[Updates]:
+    """Run the shown record again, REPEATS times; or with `others` once with its own seed, and once
+    with each of the REPEATS next ones.
+
+    Show the medians of its numbers and the range of its speedups, and compare the tokens of its
+    seed.
     """
     record = result.record
     if record is None:
         raise Refused(texts.NOTHING_TO_REPEAT)
-    ran = record["methods"]
+    ran, first = record["methods"], record["settings"]["seed"]
     trees = {method: entry["tree_settings"] for method, entry in ran.items()}
     model = record["model"]["id"]
     about = record["prompt"], record["order"], record["settings"], trees, model
     request = service.request(*about, kept_of(ran[record["order"][0]]))
-    races: list[dict[str, Entry]] = []  # of each its record's methods
+    seeds = [(first + number * others) % (MAX_SEED + 1) for number in range(REPEATS + others)]
+    races: list[Record] = []
     differ: dict[str, str] = {}  # by method, from which piece on a race drew others
-    for number in range(1, REPEATS + 1):
-        yield {told: status_html(texts.REPEATING.format(number=number, of=REPEATS), "busy")}
-        found = yield from outcomes(service, told, request)
+    for number, seed in enumerate(seeds):
+        latest = (races or [record])[-1]["methods"].values()
+        left = (len(seeds) - number) * sum(entry["decode_seconds"] for entry in latest)
+        yield {told: status_html(texts.repeating(number + 1, len(seeds), left), "busy")}
+        found = yield from outcomes(service, told, request.with_seed(seed))
         done = [one for one in found.values() if isinstance(one, Result)]
-        races += [record_of(done)["methods"]] if done else []
+        races += [record_of(done)] if done else []
         for one in done:
             before = ran[one.method]["token_ids"]
-            if one.tokens != before:
+            if seed == first and one.tokens != before:
                 label = METHODS[one.method].label
                 differ[one.method] = texts.other_tokens(label, one.tokens, before)
         yield {w.table: numbers_html(record, races)}
-    end = [texts.REPEATED.format(of=REPEATS), *(differ.values() or [texts.REPRODUCED])]
-    yield {told: status_html(" ".join(end))}
+    end = texts.of_seeds(seeds) if others else texts.REPEATED.format(of=REPEATS)
+    reproduced = [] if others else [texts.REPRODUCED]
+    yield {told: status_html(" ".join([end, *(differ.values() or reproduced)]))}

@@ -91,6 +91,7 @@ class Widgets:
     stop: gr.Button
     surprise: gr.Button
     repeat: gr.Button
+    seeds: gr.Button
     twin: gr.Button
     stage: gr.HTML  # the lanes
     table: gr.HTML
@@ -122,7 +123,7 @@ class Widgets:
         return [self.status, self.stage, self.shown]
 
     def buttons(self) -> list[Any]:
-        return [self.draw, self.stop, self.surprise, self.repeat, self.twin]
+        return [self.draw, self.stop, self.surprise, self.repeat, self.seeds, self.twin]
 
     def busy(self, running: bool) -> Updates:
         """Return updates that enable Stop alone while something runs, and all others otherwise."""

@@ -22,12 +22,12 @@ from lantern_demo.faults import disk_full
 from lantern_demo.runs.record import Record, drawn_with, kept_of
 from lantern_demo.runs.result import Result
 from lantern_demo.ui import texts
-from lantern_demo.ui.run_view import colour, describe_run, stem
+from lantern_demo.ui.run_view import changed_settings, colour, describe_run, stem
 
 ROOM = 32 * 2**20  # bytes that must stay free: Gradio keeps a copy of each shown file
 TILE, GAP, MARGIN = 256, 20, 36  # pixels of the sheet
 INK, SOFT, PAPER = "#f1f5f9", "#a3b1c6", "#141a2b"
-LINES = 3  # of a long prompt
+LINES, LONGEST_HOST = 3, 80  # lines of a long prompt, letters of a host's name
 
 
 def scratch() -> TemporaryDirectory[str]:
@@ -68,19 +68,40 @@ def write_record(folder: Path, record: Record) -> str:
     return write(folder / "lantern-demo-run.json", (json.dumps(record) + "\n").encode())
 
 
-def write_sheet(folder: Path, record: Record, pictures: dict[str, Image.Image]) -> str:
-    """Draw the available pictures with their names and numbers, in the record's order, as PNG."""
+def address(host: str, query: str) -> str:
+    """Return the address of a run as it is printed. host: as the browser named it."""
+    name = "".join(letter for letter in host if " " < letter < "\x7f")[:LONGEST_HOST]
+    return f"{name}/{query}"
+
+
+def facts(record: Record, link: str, letters: int) -> list[str]:
+    """Return what is printed of a run in lines: its facts, settings that are not the preset's, and
+    its address.
+    """
+    told = [texts.of_run(texts.SHEET_FACTS, record), *changed_settings(record)]
+    return [*wrap("  \u00b7  ".join(told), letters), *wrap(link, letters)[:3]]
+
+
+def write_sheet(
+    folder: Path, record: Record, pictures: dict[str, Image.Image], link: str = ""
+) -> str:
+    """Draw the available pictures with their names and numbers, in the record's order, as PNG.
+
+    `link` is the address of the run, which is printed.
+    """
     names = [name for name in record["methods"] if name in pictures]
     width = 2 * MARGIN + max(len(names), 3) * (TILE + GAP) - GAP
     title, body, small = (ImageFont.load_default(size) for size in (30, 20, 16))
     letters = int((width - 2 * MARGIN) / title.getlength("m"))  # in a line
     prompt = wrap(record["prompt"], letters, max_lines=LINES, placeholder=" \u2026")
-    top = MARGIN + len(prompt) * 40 + 44
+    lines = facts(record, link, int((width - 2 * MARGIN) / small.getlength("n")))
+    top = MARGIN + len(prompt) * 40 + 20 + 24 * len(lines)
     sheet = Image.new("RGB", (width, top + TILE + 198), PAPER)
     draw = ImageDraw.Draw(sheet)
     for i, line in enumerate(prompt):
         draw.text((MARGIN, MARGIN + 40 * i), line, INK, title)
-    draw.text((MARGIN, top - 38), texts.of_run(texts.SHEET_FACTS, record), SOFT, small)
+    for row, line in enumerate(lines):
+        draw.text((MARGIN, top - 14 - 24 * (len(lines) - row)), line, SOFT, small)
     for i, name in enumerate(names):
         x = MARGIN + i * (TILE + GAP)
         entry = record["methods"][name]

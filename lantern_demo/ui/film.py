@@ -16,14 +16,13 @@ from PIL import Image, ImageDraw, ImageFont
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.record import Entry, Record, kept_of
-from lantern_demo.ui import texts
-from lantern_demo.ui.files import INK, PAPER, SOFT, write
+from lantern_demo.ui.files import INK, PAPER, SOFT, facts, write
 from lantern_demo.ui.run_view import colour
 
 FRAMES, FRAME, REST = 40, 110, 3000  # ms of a frame, and of the last one
 TILE, GAP, MARGIN = 176, 14, 20  # pixels
 COVER, PARTS = "#263149", ("#94a3b8", "#e2e8f0", "#2dd4bf")  # guess, check and keep of a bar
-BAR, LONGEST_HOST = 10, 80
+BAR = 10
 QUALITY = 72
 
 
@@ -53,12 +52,6 @@ def write_film(folder: Path, record: Record, pictures: dict[str, Image.Image], l
     return write(folder / "lantern-demo-race.webp", buffer.getvalue())
 
 
-def address(host: str, query: str) -> str:
-    """Return the address of a run as it is printed. host: as the browser named it."""
-    name = "".join(letter for letter in host if " " < letter < "\x7f")[:LONGEST_HOST]
-    return f"{name}/{query}"
-
-
 def _ground(record: Record, link: str) -> Image.Image:
     """Return the still parts: the prompt, the names, and below the facts and the address."""
     title, body, small = (ImageFont.load_default(size) for size in (24, 17, 13))
@@ -67,7 +60,7 @@ def _ground(record: Record, link: str) -> Image.Image:
     wide = int((width - 2 * MARGIN) / title.getlength("n"))
     prompt = wrap(record["prompt"], wide, max_lines=1, placeholder=" \u2026")
     letters = int((width - 2 * MARGIN) / small.getlength("n"))
-    lines = [texts.of_run(texts.SHEET_FACTS, record), *wrap(link, letters)[:3]]
+    lines = facts(record, link, letters)
     ground = Image.new("RGB", (width, _top() + TILE + 88 + 18 * len(lines) + MARGIN), PAPER)
     draw = ImageDraw.Draw(ground)
     draw.text((MARGIN, MARGIN - 4), " ".join(prompt), INK, title)

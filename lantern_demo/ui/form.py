@@ -17,19 +17,29 @@ from lantern_demo.settings.knobs import (
     MAX_LANTERN_K,
     ON_THE_FORM,
     bound_of,
-    short_name,
+    own_name,
 )
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Updates, answer, script, status_html
-from lantern_demo.ui.events import AT_ONCE
+from lantern_demo.ui.components import Updates, answer, pack, script, status_html
+from lantern_demo.ui.events import AT_ONCE, QUIET
 from lantern_demo.ui.numbers import numbers_html
 from lantern_demo.ui.recorded import recorded_runs, strip_of
+from lantern_demo.ui.run_view import told_settings
 from lantern_demo.ui.service import Service
 
-# The settings that have fields, two in a row. Links and the API set the others, too.
-FIELDS = ("lantern_k", "lantern_delta", "lanternpp_k", "lanternpp_lambda", "tree", "noise")
-STEPS = {"lantern_delta": 0.01, "lanternpp_lambda": 0.1}  # of those with a slider
+# The settings that have fields: one beside the seed, then two in a row. Links and the API set the
+# others, too.
+FIELDS = (
+    "temperature",
+    "lantern_k",
+    "lantern_delta",
+    "lanternpp_k",
+    "lanternpp_lambda",
+    "tree",
+    "noise",
+)
+STEPS = {"temperature": 0.05, "lantern_delta": 0.01, "lanternpp_lambda": 0.1}  # of sliders
 OTHERS = tuple(name for name in ON_THE_FORM if name not in FIELDS)
 
 
@@ -97,12 +107,13 @@ def add_settings(service: Service, prompt: gr.Textbox) -> Form:
         info=texts.METHODS_INFO,
         elem_id="methods",
     )
-    with gr.Row():
-        seed = gr.Number(DEFAULT_SEED, label=texts.SEED_LABEL, info=texts.SEED_INFO, elem_id="seed")
     knobs: dict[str, Any] = {}
-    for first in range(0, len(FIELDS), 2):
+    about: dict[str, Any] = {"label": texts.SEED_LABEL, "info": texts.SEED_INFO, "elem_id": "seed"}
+    for first in range(-1, len(FIELDS), 2):
         with gr.Row():
-            row = FIELDS[first : first + 2]
+            if first < 0:
+                seed = gr.Number(DEFAULT_SEED, **about)
+            row = FIELDS[max(0, first) : first + 2]
             knobs |= {name: _knob(name, getattr(defaults, name)) for name in row}
     others = gr.State({name: getattr(defaults, name) for name in OTHERS})
     note = gr.HTML(_note(defaults, defaults), elem_id="others", render=False)
@@ -114,13 +125,18 @@ def add_settings(service: Service, prompt: gr.Textbox) -> Form:
             filling = partial(preset, service, form, told, paper)
             button.click(filling, None, [told, others, note, *knobs.values()], **AT_ONCE)
     note.render()
+    usual = pack([[name, own_name(name), getattr(defaults, name)] for name in FIELDS])
+    every = list(knobs.values())
+    draw = gr.Button(texts.DRAW, variant="primary", elem_id="draw-with")
+    for field in every:
+        field.change(None, every, [draw], js=f"(...values) => drawWith({usual}, values)", **QUIET)
+    draw.click(None, js="drawAbove", **QUIET)
     return form
 
 
 def _note(settings: Settings, usual: Settings) -> str:
     """Return the note on settings without a field; it names those that are not the preset's."""
-    now, before = settings.as_dict(), usual.as_dict()
-    values = [f"{short_name(name)} {now[name]}" for name in OTHERS if now[name] != before[name]]
+    values = told_settings(settings.as_dict(), usual.as_dict(), OTHERS)
     told = f" {texts.OTHERS_NOW.format(values=', '.join(values))}" if values else ""
     return f'<p class="note">{escape(texts.OTHER_SETTINGS + told)}</p>'
 
@@ -159,6 +175,7 @@ class Numbers:
 
     table: gr.HTML
     repeat: gr.Button
+    seeds: gr.Button
     repeat_told: gr.HTML
     record: gr.Button
     twin_of: gr.Radio
@@ -196,20 +213,24 @@ def add_numbers() -> Numbers:
     size: dict[str, Any] = {"size": "md", "min_width": 150}
     with gr.Row():
         repeat = gr.Button(texts.REPEAT, elem_id="repeat", **size)
+        seeds = gr.Button(texts.OTHER_SEEDS, elem_id="seeds", **size)
         record = gr.Button(texts.DOWNLOAD, elem_id="record", interactive=False, **size)
     repeat_told = answer("repeat-told")
-    gr.HTML(f'<p class="note">{escape(texts.TWIN_NOTE)}</p>')
     with gr.Row():
-        twins = [(method.label, method.id) for method in METHODS.values() if bound_of(method)]
-        twin_of = gr.Radio(twins, value=twins[-1][1], label=texts.TWIN_LABEL, elem_id="twin-of")
-        twin = gr.Button(texts.TWIN, min_width=140, elem_id="twin")
-    twin_told = answer("twin-told")
-    # while it is empty, Gradio's slider has an ARIA attribute that is not allowed there
-    slider = gr.ImageSlider(
-        label=texts.TWIN_SLIDER,
-        interactive=False,
-        max_height=420,
-        visible=False,
-        elem_id="twin-slider",
-    )
-    return Numbers(numbers, repeat, repeat_told, record, twin_of, twin, twin_told, slider)
+        with gr.Column(min_width=300):
+            gr.HTML(f'<p class="note">{escape(texts.TWIN_NOTE)}</p>')
+            twins = [(method.label, method.id) for method in METHODS.values() if bound_of(method)]
+            twin_of = gr.Radio(twins, value=twins[-1][1], label=texts.TWIN_LABEL, elem_id="twin-of")
+            twin = gr.Button(texts.TWIN, min_width=140, elem_id="twin")
+            twin_told = answer("twin-told")
+        # while it is empty, Gradio's slider has an ARIA attribute that is not allowed there
+        slider = gr.ImageSlider(
+            label=texts.TWIN_SLIDER,
+            interactive=False,
+            max_height=420,
+            min_width=300,
+            visible=False,
+            elem_id="twin-slider",
+        )
+    slider.change(None, js="showTwin", **QUIET)
+    return Numbers(numbers, repeat, seeds, repeat_told, record, twin_of, twin, twin_told, slider)

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.acceptance import acceptance_of
-from lantern_demo.runs.record import Entry, Record
+from lantern_demo.runs.record import Record
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import measured, table
 
 PAPERS = Path(__file__).with_name("papers.bib")
 
 
-def numbers_html(record: Record, races: Sequence[dict[str, Entry]] = ()) -> str:
-    """Return the table of a record, and of further races of it, as HTML.
+def numbers_html(record: Record, again: Sequence[Record] = ()) -> str:
+    """Return the table of a record, or of further ones of it, as HTML.
 
     Its element has the texts that the buttons below it copy.
     """
@@ -29,28 +29,29 @@ def numbers_html(record: Record, races: Sequence[dict[str, Entry]] = ()) -> str:
         f'<tr><th scope="row">{escape(name)}</th>'
         + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         + "</tr>"
-        for name, *cells in table(record, races)
+        for name, *cells in table(record, again)
     )
     about = f'class="table" role="region" tabindex="0" aria-label="{escape(texts.NUMBERS_TAB)}"'
-    copies = f'data-tsv="{escape(tsv(record, races))}" data-bib="{escape(bibtex(record))}"'
+    copies = f'data-tsv="{escape(tsv(record, again))}" data-bib="{escape(bibtex(record))}"'
     return (
         f"<div {about} {copies}><table><thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )
 
 
-def tsv(record: Record, races: Sequence[dict[str, Entry]] = ()) -> str:
+def tsv(record: Record, again: Sequence[Record] = ()) -> str:
     """Return a row per method with a number a cell, and a head.
 
     No cell has a visitor's words, which a spreadsheet might take for a formula.
     """
-    methods, settings = record["methods"], record["settings"]
+    methods = record["methods"]
+    seeds = dict.fromkeys(str(one["settings"]["seed"]) for one in again or [record])
     depths = {name: acceptance_of(entry["events"]).depths for name, entry in methods.items()}
     deepest = max(map(len, depths.values()))
     chances = [texts.TSV_CHANCE.format(depth=depth + 1) for depth in range(deepest)]
     rows: list[list[object]] = [[*texts.TSV_HEAD, *chances]]
     for name in methods:
-        found = measured(record, name, races)
+        found = measured(record, name, again)
         gain = found.gain or dict.fromkeys(("lowest", "median", "highest"))
         rows.append(
             [
@@ -63,7 +64,7 @@ def tsv(record: Record, races: Sequence[dict[str, Entry]] = ()) -> str:
                 *found.parts,
                 found.cost,
                 found.ran,
-                settings["seed"],
+                " ".join(seeds),
                 record["model"]["id"],
                 record["device"],
                 *(depth.chance for depth in depths[name]),

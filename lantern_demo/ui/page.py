@@ -19,7 +19,13 @@ from lantern_demo.disk_cache import root
 from lantern_demo.models.bundled import parameters_of
 from lantern_demo.prompt_words import phrasebook
 from lantern_demo.ui import log, texts
-from lantern_demo.ui.actions import Action, hand_out, hand_out_film, record_file, sheet_file
+from lantern_demo.ui.actions import (
+    Action,
+    hand_out,
+    hand_out_film,
+    hand_out_sheet,
+    record_file,
+)
 from lantern_demo.ui.api import add_endpoints
 from lantern_demo.ui.ask import add_chips, add_prompt
 from lantern_demo.ui.compare import draw, repeat, settle
@@ -47,6 +53,7 @@ from lantern_demo.ui.gradio_patches import (
 )
 from lantern_demo.ui.limits import SESSIONS, WAITING, SmallRequests
 from lantern_demo.ui.look_alikes import looker
+from lantern_demo.ui.price import add_price
 from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
 from lantern_demo.ui.restore import Visits, first_view, from_link, show_first, show_run
 from lantern_demo.ui.routes import PREVIEW, bad_call, routes
@@ -93,12 +100,13 @@ def build(
                 texts.SURPRISE, visible=not reads_all, elem_id="surprise", min_width=90, scale=0
             )
         add_chips(service.info, prompt, surprise)
-        first, page.lantern_panel = first_view()
+        first, panel = first_view()
         words = texts.of_run(texts.SOURCES["recorded"], recorded_runs()[0].record)
         status = answer("status", status_html(words))
         arriving = gr.HTML("", elem_id="arriving")
         stage = add_stage(first)
         runs, sheet, film, file = add_strip()
+        page.lantern_scripts = {"panel.js": panel, **add_price()}
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab(texts.HOW_TAB, elem_id="how"):
                 add_panel(looker(service))
@@ -113,6 +121,7 @@ def build(
             stop=stop_button,
             surprise=surprise,
             repeat=numbers.repeat,
+            seeds=numbers.seeds,
             twin=numbers.twin,
             stage=stage,
             table=numbers.table,
@@ -126,12 +135,15 @@ def build(
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
         _wire_runs(service, queued, w, form, numbers)
 
+        def sheeted(shown: Shown, request: gr.Request) -> Updates:
+            return hand_out_sheet(w, shown, request.headers.get("host", ""))
+
         def filmed(shown: Shown, request: gr.Request) -> Updates:
             return hand_out_film(service, w, shown, request.headers.get("host", ""))
 
         files = (
             (w.record, partial(hand_out, w, record_file)),
-            (w.sheet, partial(hand_out, w, sheet_file)),
+            (w.sheet, sheeted),
             (w.film, filmed),
         )
         for asked, give in files:
@@ -255,13 +267,16 @@ def _wire_runs(
             told=w.status,
             end=partial(settle, service, w),
         ),
-        Action(
-            [w.repeat.click],
-            partial(repeat, service, w, repeat_told),
-            inputs=[w.result],
-            outputs=[w.table],
-            told=repeat_told,
-            end=idle,
+        *(
+            Action(
+                [button.click],
+                partial(repeat, service, w, repeat_told, others),
+                inputs=[w.result],
+                outputs=[w.table],
+                told=repeat_told,
+                end=idle,
+            )
+            for button, others in ((w.repeat, False), (w.seeds, True))
         ),
         Action(
             [w.twin.click],
@@ -324,7 +339,7 @@ def _wire_arrival(
 
     w.runs.select(picked, [w.shown, w.visited], outputs, **AT_ONCE)
     # Gradio rebuilds all outputs of an event: a visit without a link has few.
-    few = [w.result, w.record, w.sheet, w.runs, w.visited]
+    few = [w.result, w.record, w.sheet, w.film, w.runs, w.visited]
     arrived = page.load(first, [w.go], few, js="cameBy", **AT_ONCE)
     arrived.then(None, js="followLink", **QUIET)
     followed = linked.click(follow, [w.go], outputs, js="cameBy", **AT_ONCE)

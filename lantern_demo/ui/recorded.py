@@ -1,4 +1,4 @@
-"""Recorded runs, the examples; and pictures of all things, in a row."""
+"""Recorded runs, the examples; pictures of all things, in a row; and what look-alikes cost."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from lantern_demo.models.tensors import check_fetched
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import Record
 from lantern_demo.settings.settings import Settings
-from lantern_demo.ui.run_view import picture_address, picture_of, webp_address
+from lantern_demo.ui import texts
+from lantern_demo.ui.run_view import changed_settings, picture_address, picture_of, webp_address
 
 FOLDER = Path(__file__).with_name("recorded")
 THUMBNAIL = 96  # pixels a side of an example's picture, twice its size on the page
 THINGS = FOLDER / "things.webp"
 CHIP = 56  # pixels a side of a thing's picture there, twice its size on the page
+PRICE = FOLDER / "price.json"  # of `examples/quality/price.py`
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,18 @@ def _thumbnail(address: str) -> str:
 
 
 def strip_of(runs: Iterable[Recorded]) -> str:
-    """Return a row of buttons as HTML, with a small picture of each run."""
+    """Return a row of buttons as HTML, with a small picture of each run, and what tells it from
+    others of its prompt.
+    """
     found = []
     for index, run in enumerate(runs):
-        picture, prompt = (
-            _thumbnail(next(iter(run.pictures.values()))),
-            escape(run.record["prompt"]),
-        )
+        picture, own = _thumbnail(next(iter(run.pictures.values()))), run.request is not None
+        seed = run.record["settings"]["seed"]
+        kind = texts.CAPTION.format(seed=seed) if own else texts.RECORDED
+        caption = escape(", ".join([kind, *changed_settings(run.record)]))
+        name = f"{escape(run.record['prompt'])}, {caption}"
         found.append(
-            f'<button type="button" data-index="{index}" title="{prompt}" aria-label="{prompt}">'
-            f'<img src="{picture}" alt=""></button>'
+            f'<button type="button" data-index="{index}" title="{name}" aria-label="{name}">'
+            f'<img src="{picture}" alt=""><small>{caption}</small></button>'
         )
     return f'<div class="runs">{"".join(found)}</div>'

@@ -1,8 +1,8 @@
 """Addresses in addition to those of the page and its API.
 
 GET /healthz: whether the program is up and its model loaded, for uptime checks. The page's scripts
-and styles get the others when they need them: /palettes/{model}, /patches/{model}, /panel.js and
-/things.webp. Who is sent a link gets /preview.png.
+and styles get the others when they need them: /palettes/{model}, /patches/{model}, /panel.js,
+/price.js and /things.webp. Who is sent a link gets /preview.png.
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
             return Response(status_code=204, headers=FRESH)
         return FileResponse(path, headers=FOR_AN_HOUR)
 
-    def panel(_: Request) -> Response:
-        """Answer with the scripts of the panel that explains a step."""
-        return Response(page.lantern_panel, media_type="text/javascript")
+    def script(name: str) -> Route:
+        """Return the route of a panel's scripts."""
+        text = page.lantern_scripts[name]
+        return Route(f"/{name}", lambda _: Response(text, media_type="text/javascript"))
 
     def preview(_: Request) -> Response:
         """Answer with the picture of a link's preview."""
@@ -93,7 +94,7 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
         Route(f"/{PREVIEW}", preview),
         Route("/palettes/{model}", palette),
         Route("/patches/{model}", patches),
-        Route("/panel.js", panel),
+        *map(script, page.lantern_scripts),
         Route(f"/{THINGS.name}", things),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from math import isqrt
@@ -19,7 +19,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.acceptance import acceptance_of
 from lantern_demo.runs.record import Entry, Record, kept_of, summary_of
-from lantern_demo.settings.knobs import KNOBS, short_name
+from lantern_demo.settings.knobs import KNOBS, own_name, short_name
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
@@ -198,6 +198,23 @@ def preset_of(model: str) -> Settings:
     return Settings(**REGISTRY[model].preset) if model in REGISTRY else Settings()
 
 
+def changed_settings(record: Record) -> list[str]:
+    """Return the settings of a record that are not its model's preset, such as "delta 1"."""
+    usual = preset_of(record["model"]["id"]).as_dict() | {"seed": record["settings"]["seed"]}
+    return told_settings(record["settings"], usual)
+
+
+def told_settings(
+    settings: Mapping[str, Any], usual: Mapping[str, Any], names: Iterable[str] = KNOBS
+) -> list[str]:
+    """Return those of some settings that are not the usual ones, each as "delta 1"."""
+    changed = {name: settings[name] for name in names if settings[name] != usual[name]}
+    return [
+        f"{own_name(name)} {f'{value:g}' if isinstance(value, float) else value}"
+        for name, value in changed.items()
+    ]
+
+
 def _result(
     name: str,
     entry: Entry,
@@ -244,26 +261,27 @@ def _shorter(trial: Sequence[float]) -> list[float]:
 class Measured(NamedTuple):
     """The numbers of a method; those of several races are their medians."""
 
-    steps: int
+    steps: float
     pieces: float  # a step
     seconds: float
     gain: dict[str, float] | None  # over vanilla: lowest, median and highest; None without it
-    changed: int  # look-alikes
+    changed: float  # look-alikes
     parts: list[float]  # milliseconds of a step: draft, check and keep
     cost: float | None  # c
     ran: str  # drafts, the rule's values, noise
 
 
-def measured(record: Record, name: str, races: Sequence[dict[str, Entry]] = ()) -> Measured:
+def measured(record: Record, name: str, again: Sequence[Record] = ()) -> Measured:
     """Return the numbers of a method of a record.
 
-    races: the `methods` of further records, whose times count instead of the record's.
+    again: further records of it, whose numbers count instead.
     """
     entry = record["methods"][name]
-    races = [race for race in races if name in race] or [record["methods"]]
+    races = [one["methods"] for one in again if name in one["methods"]] or [record["methods"]]
     seconds = [{own["method"]: own["decode_seconds"] for own in race.values()} for race in races]
     summary = summary_of(seconds)[name]
-    parts = [median(part) for part in zip(*(_parts(race[name]) for race in races), strict=True)]
+    entries = [race[name] for race in races]
+    parts = [median(part) for part in zip(*map(_parts, entries), strict=True)]
     raced = [(race[name], race["vanilla"]) for race in races if "vanilla" in race]
     own_gain = dict.fromkeys(("lowest", "median", "highest"), 1.0)  # vanilla's, over itself
     costs = [sum(_parts(own)) / sum(_parts(vanilla)) for own, vanilla in raced]
@@ -272,24 +290,23 @@ def measured(record: Record, name: str, races: Sequence[dict[str, Entry]] = ()) 
     if raced and raced[0][1]["noise"] != entry["noise"] != "independent":
         noise += ", vanilla's independent"
     return Measured(
-        steps=entry["steps"],
-        pieces=entry["mean_accepted_length"],
+        steps=median(own["steps"] for own in entries),
+        pieces=median(own["mean_accepted_length"] for own in entries),
         seconds=median(summary["decode_seconds"]),
         gain=(summary["speedup"] or own_gain) if raced else None,
-        changed=texts.changed_of(entry),
+        changed=median(map(texts.changed_of, entries)),
         parts=parts,
         cost=median(costs) if costs else None,
         ran=", ".join([shape_of(entry), *values, noise]),
     )
 
 
-def table(record: Record, races: Sequence[dict[str, Entry]] = ()) -> list[list[str]]:
+def table(record: Record, again: Sequence[Record] = ()) -> list[list[str]]:
     """Return a row per method, in the order of `texts.TABLE_HEAD`.
 
-    races: the `methods` of further records. All times are their medians, and the speedup has its
-    range.
+    again: further records of it. All numbers are their medians, and the speedup has its range.
     """
-    return [_row(name, measured(record, name, races)) for name in record["methods"]]
+    return [_row(name, measured(record, name, again)) for name in record["methods"]]
 
 
 def _parts(entry: Entry) -> list[float]:
@@ -307,10 +324,10 @@ def _row(name: str, found: Measured) -> list[str]:
     cost = "" if found.cost is None else f" (c {found.cost:.2f})"
     return [
         METHODS[name].label,
-        f"{found.steps} ({found.pieces:.2f})",
+        f"{found.steps:g} ({found.pieces:.2f})",
         f"{found.seconds:.2f}",
         gain,
-        f"{found.changed}",
+        f"{found.changed:g}",
         " + ".join(f"{part:.2f}" for part in found.parts) + cost,
         found.ran,
     ]

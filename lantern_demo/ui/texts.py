@@ -48,8 +48,9 @@ SEED_INFO = (
     "draft trees give the same pictures, up to rounding."
 )
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
+DRAW_WITH = "Draw with {settings}"
 OTHER_SETTINGS = (
-    "The API and links have more settings: temperature, top-k, top-p, guidance, window, dynamic "
+    "The API and links have more settings: top-k, top-p, guidance, window, dynamic "
     "tree and neighbours."
 )
 OTHERS_NOW = "Set now: {values}."
@@ -97,8 +98,7 @@ CITED = """@misc{lanterndemo,
   note  = {lantern-demo %(version)s, model %(model)s, seed %(seed)s, %(date)s, on %(device)s}
 }
 """
-REPEAT = "Repeat 5 times"
-REPEATING = "Run {number} of {of}."
+REPEAT, OTHER_SEEDS = "Repeat 5 times", "Repeat with 5 other seeds"
 REPEATED = (
     "Each time and each speedup is the median of its own {of} values, of runs with the same "
     "prompt and seed. The lanes still show the first run."
@@ -170,6 +170,7 @@ TOO_LARGE = "The request is too large; at most {megabytes} MB are read."
 UNHEARD = "the call was stopped: nobody has opened its stream of answers"
 NOT_SAVED = "the picture of {method} could not be saved: the disk is full; free some space"
 REFUSED_LINK = "The link has a value that is not allowed: {why}"
+CAPTION, RECORDED = "seed {seed}", "recorded"  # of a run of this visit, and of an example
 SHEET_FACTS = "seed {seed}  \u00b7  {model}  \u00b7  {device}  \u00b7  {date}"
 
 # The texts of the panel "How it works", which are sent with its scripts. Of a counted thing a list
@@ -223,8 +224,34 @@ PANEL: dict[str, object] = {
     "patch": "Token {token} as piece {place}",
 }
 
+# The texts of the panel of look-alikes, which are sent with its script.
+PRICE: dict[str, object] = {
+    "title": "Turn the look-alikes up",
+    "methods": "Method",
+    "at": "{knob} {value}",
+    "run": "{steps}, vanilla {vanilla}. {alike} of {of} pieces are look-alikes, outlined here.",
+    "exact": "{steps}, vanilla {vanilla}. No look-alikes: this is the exact twin.",
+    "told": "{at}: {steps}, {alike} look-alikes",
+    "picture": "{prompt}, drawn with {method} at {at}: {alike} look-alikes are outlined",
+    "all": (
+        "Over {pictures} pictures of {things} things: {speedup} as fast as vanilla, {changed} "
+        "look-alikes. An outside judge recognises {share}, of vanilla's pictures {vanilla}: "
+        "{less} points (99\u00a0% interval {low} to {high})."
+    ),
+    "holds": "Nothing breaks here: even at {at} the judge recognises {share} of the pictures.",
+    "breaks": "It breaks from {first} on: at {at} the judge recognises {share} of the pictures.",
+    "recorded": "Recorded on {date} on {device}: {prompt}, with seed {seed}.",
+    "chart": "Pictures that the judge recognises, in percent",
+    "faster": "times as fast as vanilla",
+    "vanilla": "vanilla",
+    "points": "Recognised pictures by speed. {told}",
+    "point": "{method} at {at}: {speedup}, {share}",
+}
+
 # The texts of the page's other scripts, which fill in {names}.
 WEB: dict[str, object] = {
+    "draw": DRAW,
+    "drawWith": DRAW_WITH,
     "leftOut": LEFT_OUT,
     "nearest": "nearest:",
     "draws": "It draws {drawn}.",
@@ -237,6 +264,7 @@ WEB: dict[str, object] = {
         "than": ". {method}: {seconds}.",
         "begins": "The race begins.",
         "leads": "{method} leads: ",
+        "level": "{methods} are level: ",
         "draws": "{method}: ",
         "of": " of {total} pieces.",
         "arrived": "{method} is done in ",
@@ -255,10 +283,6 @@ WEB: dict[str, object] = {
         "differ": "{count} of {of} pieces differ",
         "rounding": "Rounding can tip a close choice.",
         "alike": "{count} of {of} are look-alikes",
-        "own": (
-            "Only the relaxed rule accepts these guesses. They look similar to the pieces that the "
-            "model wanted. One that it refuses can change later pieces, too."
-        ),
         "exact": "exact",
         "independent": "exact, own numbers",
     },
@@ -276,8 +300,12 @@ WEB: dict[str, object] = {
         "title": "On the pictures:",
         "t": "own piece",
         "e": "kept guess",
-        "r": "look-alike",
+        "r": "show look-alikes",
     },
+    "alikeTold": (
+        "Only the relaxed rule accepts look-alikes. They look similar to the pieces that the "
+        "model wanted. One that it refuses can change later pieces, too."
+    ),
     "key": {"title": "Bars: seconds to", "guess": "guess", "check": "check", "keep": "keep"},
     "ownNumber": "{methods} uses other random numbers, so its picture differs.",
     "ownNumbers": "{methods} use other random numbers, so their pictures differ.",
@@ -401,6 +429,23 @@ def waits(ahead: int, seconds: float) -> str:
 
 def through(done: int, total: int) -> str:
     return "Drawing." if total == 1 else f"Drawing: {done} of {total} methods have finished."
+
+
+def repeating(number: int, of: int, seconds: float) -> str:
+    return f"Run {number} of {of}; about {max(1, round(seconds))} s are left."
+
+
+def of_seeds(seeds: list[int]) -> str:
+    """Return what the numbers of runs with several seeds are.
+
+    Of N values the range from lowest to highest covers the median with probability 1 - 2^(1-N).
+    """
+    chance = round(100 * (1 - 2 ** (1 - len(seeds))))
+    return (
+        f"Each number is the median of {len(seeds)} runs, of the seeds {seeds[0]} to {seeds[-1]}. "
+        f"The range of so many speedups covers the median of all seeds {chance} times in 100. "
+        "The lanes still show the first run."
+    )
 
 
 def in_turn(labels: list[str], reason: str) -> str:

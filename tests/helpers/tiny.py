@@ -215,9 +215,9 @@ def log_of(run: Path) -> list[dict[str, float]]:
 
 
 def page_of(folder: Path, event: Any) -> tuple[Service, Widgets, Any]:
-    """A page's service, its widgets, and one of its events by the function that it calls."""
+    """A page's service, its widgets, and its first event that calls a function."""
     from lantern_demo.ui.page import build
 
     page = build(folder, "cpu")
-    (found,) = [fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is event]
+    found = next(fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is event)
     return page.lantern_service, found.fn.args[1], found  # type: ignore[union-attr]

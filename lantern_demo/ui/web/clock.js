@@ -72,8 +72,12 @@ function headlineAt(lanes, leader) {
     return [say(words.arrived, { method: first.label }), spent, rest, "more"];
   }
   if (!leader) return [words.begins, "", ""];
-  const told = say(lanes.length > 1 ? words.leads : words.draws, { method: leader.label });
-  return [told, String(leader.committed), say(words.of, leader)];
+  // Another one may have more pieces, and not be so much faster that it leads.
+  const more = (one) => one.committed > leader.committed && one.seconds <= leader.seconds;
+  const level = [leader, ...lanes.filter(more)];
+  const told = level.length > 1 ? words.level : lanes.length > 1 ? words.leads : words.draws;
+  const names = { method: leader.label, methods: listed(level) };
+  return [say(told, names), String(leader.committed), say(words.of, leader)];
 }
 
 /** Why the fastest method won or lost here, in numbers of this run; and whether other programs ran. */

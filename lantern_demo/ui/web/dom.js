@@ -24,6 +24,14 @@ function svg(tag, attributes = {}, ...children) {
 const button = (name, text, onclick) =>
   el("button", { type: "button", class: name, onclick }, text);
 
+const SAID = 2000; // ms that a button says what came of a press
+
+/** Let a button say what came of its press, for a moment. */
+function answerOn(made, told, usual) {
+  made.textContent = told;
+  setTimeout(() => (made.textContent = usual), SAID);
+}
+
 /** A sentence with {names} replaced. */
 function say(sentence, values) {
   return sentence.replace(/\{(\w+)\}/g, (_, name) => values[name]);
@@ -46,6 +54,10 @@ async function copyText(text) {
     return done;
   }
 }
+
+/** Run a script of the server. */
+const runScript = (src) =>
+  new Promise((onload, onerror) => document.head.append(el("script", { src, onload, onerror })));
 
 /** The picture of an address, once it can be drawn. */
 async function imageAt(address) {

@@ -142,7 +142,7 @@ function fit(canvas) {
 }
 
 /** Paint a lane's first `count` tokens. options: cover (a colour); in a lane also fresh (tokens from
- * this one on show their marks) and cell (the lit one, or -1): there the last step's tokens are outlined. */
+ * this one on show their marks), alike (so do all look-alikes) and cell (the lit one, or -1): there the last step's tokens are outlined. */
 function paint(canvas, lane, count, grid, options) {
   const size = fit(canvas);
   if (!size) return;
@@ -157,8 +157,10 @@ function paint(canvas, lane, count, grid, options) {
   }
   // On a small picture the model's own tokens go without their dots, or there would be nothing but dots.
   const kinds = canvas.clientWidth / grid < 14 ? "er" : "ert";
-  for (let token = options.fresh ?? count; token < count; token++)
-    if (kinds.includes(lane.kinds[token])) drawMark(g, lane.kinds[token], corner(token), cell);
+  const fresh = options.fresh ?? count;
+  for (let token = options.alike ? 0 : fresh; token < count; token++)
+    if ((token < fresh ? "r" : kinds).includes(lane.kinds[token]))
+      drawMark(g, lane.kinds[token], corner(token), cell);
   if (count < grid * grid) {
     // One path for what is covered, or seams of the picture would show between the cells. What is missing of a row is its end.
     g.fillStyle = options.cover;

@@ -5,18 +5,14 @@ const place = element.querySelector(".how");
 let [panel, coming, seen, told] = [null, null, false, null];
 place.append(nothing);
 
-const load = () => {
-  const script = (loaded, failed) =>
-    document.head.append(el("script", { src: "panel.js", onload: loaded, onerror: failed }));
-  coming ??= new Promise(script).then(
+const load = () =>
+  (coming ??= runScript("panel.js").then(
     () => {
       panel = stepPanel((asked) => server.look(asked));
       place.append(panel.root);
     },
     () => (coming = null),
-  );
-  return coming;
-};
+  ));
 
 /** Tell a step of the run that is shown, once somebody sees it. */
 async function follow() {

@@ -134,7 +134,7 @@ function tellCost(one, vanilla) {
   const count = vanilla && data.tokens.filter((token, at) => token !== vanilla.tokens[at]).length;
   if (data.id === "vanilla") setPill(one, "same", WORDS.pills.vanilla);
   else if (!data.lossless)
-    setPill(one, "alike", say(WORDS.pills.alike, { count: data.changed, of }), WORDS.pills.own);
+    setPill(one, "alike", say(WORDS.pills.alike, { count: data.changed, of }));
   else if (!vanilla) setPill(one, "none", WORDS.pills.exact);
   else if (!data.shares) setPill(one, "none", WORDS.pills.independent);
   else if (count === 0) setPill(one, "same", say(WORDS.pills.same, { of }));

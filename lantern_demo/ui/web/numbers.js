@@ -2,7 +2,6 @@
 // of steps and of look-alikes.
 
 const ROWS = 12; // of bars; the last one has all that follow
-const SAID = 2000; // ms that a button says what came of a press
 const place = element.querySelector(".figures");
 const words = WORDS.figures;
 const cards = el("div", { class: "cards" });
@@ -19,8 +18,7 @@ place.append(
 function copier(name, data) {
   const made = button(name, words[name], async () => {
     const done = await copyText(document.querySelector("#table .table").dataset[data]);
-    made.textContent = done ? WORDS.copied : words.refused;
-    setTimeout(() => (made.textContent = words[name]), SAID);
+    answerOn(made, done ? WORDS.copied : words.refused, words[name]);
   });
   return made;
 }

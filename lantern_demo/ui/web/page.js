@@ -34,6 +34,29 @@ function pressDraw(go) {
   if (go) document.getElementById("draw").click();
 }
 
+/** Press Draw from below, where it is out of sight. */
+function drawAbove() {
+  pressDraw(true);
+  scrollTo({ top: 0 });
+}
+
+/** Mark the settings that differ from the preset -> the words of the button that draws with them.
+ * usual: of each setting its id, its name, and the preset's value. */
+function drawWith(usual, values) {
+  const changed = usual.flatMap(([id, name, value], i) => {
+    const other = values[i] !== value;
+    document.getElementById(`knob-${id}`)?.toggleAttribute("data-changed", other);
+    return other ? [`${name} ${values[i] ?? ""}`] : [];
+  });
+  return changed.length ? say(WORDS.drawWith, { settings: changed.join(", ") }) : WORDS.draw;
+}
+
+/** Bring the pictures of a twin into sight. */
+function showTwin() {
+  const show = () => document.getElementById("twin-slider")?.scrollIntoView({ block: "nearest" });
+  setTimeout(show, MOMENT);
+}
+
 /** Press the hidden button of a file that is there now. */
 function takeFile() {
   setTimeout(() => document.getElementById("file").click(), MOMENT);
@@ -45,4 +68,14 @@ function selectable(element, trigger) {
     const button = target.closest("button");
     if (button) trigger("select", { index: Number(button.dataset.index), value: button.title });
   });
+}
+
+/** Fill the place of the panel of look-alikes, once it is seen. */
+function showPrice(place) {
+  const watcher = new IntersectionObserver((entries) => {
+    if (!entries.at(-1).isIntersecting) return;
+    watcher.disconnect();
+    runScript("price.js").then(() => place.append(pricePanel()), () => {});
+  });
+  watcher.observe(place);
 }

@@ -31,7 +31,12 @@ const scrub = el("input", {
 const explainButton = button("explain", words.explain, () => look());
 const linkButton = button("link", words.copy, copyLink);
 const legend = el("p", { class: "legend" }, el("span", { class: "wide" }, words.legend.title));
-for (const kind of "ter") legend.append(el("span", {}, markOf(kind), words.legend[kind]));
+for (const kind of "te") legend.append(el("span", {}, markOf(kind), words.legend[kind]));
+const alikeButton = button("alike", "", showAlike);
+alikeButton.append(markOf("r"), words.legend.r);
+alikeButton.setAttribute("aria-pressed", false);
+legend.append(alikeButton);
+const alikeTold = el("span", { hidden: true }, words.alikeTold);
 const group = { class: "controls", role: "group", "aria-label": words.controls };
 const controls = el("div", group, playButton, scrub, explainButton, linkButton);
 const foot = el("div", { class: "stage-foot" }, legend, source, controls);
@@ -78,9 +83,10 @@ function show() {
   // The words beside a race; or, as the styles have it, beside a refusal.
   source.textContent = racing ? view.live : view.live ? "" : words.before;
   source.toggleAttribute("data-live", racing);
-  linkButton.textContent = words.copy;
-  for (const part of [playButton, scrub, explainButton])
+  for (const part of [playButton, scrub, explainButton, alikeButton])
     part.disabled = Boolean(view.live);
+  // No run is shown during another one.
+  for (const run of document.querySelectorAll("#runs button")) run.disabled = racing;
   Object.assign(state, { grid: view.grid, model: view.model });
   if (another) cut();
   state.ranks = ranksOf(views);
@@ -108,7 +114,7 @@ function setAddress(link, another) {
 async function copyLink() {
   const link = location.origin + location.pathname + (state.link ?? "");
   const copied = played().some(({ data }) => data.kept) ? words.copiedWhole : words.copied;
-  if (await copyText(link)) linkButton.textContent = copied;
+  if (await copyText(link)) answerOn(linkButton, copied, words.copy);
   else prompt(words.copyIt, link);
 }
 
@@ -190,6 +196,7 @@ function over(view) {
   why.replaceChildren(
     el("span", {}, reason(finished())),
     methods && first ? el("b", {}, say(told, { methods })) : "",
+    alikeTold,
     key,
   );
   inOrder(fastest(finished()));
@@ -240,7 +247,7 @@ function draw() {
   const known = played();
   if (!known.length) return;
   const now = state.time;
-  const common = { cell: state.cell, cover: coverColour() };
+  const common = { cell: state.cell, cover: coverColour(), alike: !alikeTold.hidden };
   const ended = now >= state.total;
   const at = { now, ranks: state.ranks, here: state.here, tell: secondsOf(finished()) };
   at.longest = ended ? state.total : null;
@@ -301,11 +308,22 @@ function tick(now) {
   draw();
 }
 
+function drawAnew() {
+  played().forEach((one) => (one.shown = -1));
+  draw();
+}
+
 function light(cell) {
   if (cell === state.cell) return;
   state.cell = cell;
-  played().forEach((one) => (one.shown = -1));
-  draw();
+  drawAnew();
+}
+
+/** Mark the look-alikes on all pictures, and say what they are; or stop that. */
+function showAlike() {
+  alikeTold.hidden = !alikeTold.hidden;
+  alikeButton.setAttribute("aria-pressed", !alikeTold.hidden);
+  drawAnew();
 }
 
 /** The tab "How it works" tells the step that drew a piece of a lane; without them, one that shows most. */

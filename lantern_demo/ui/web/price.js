@@ -1,0 +1,154 @@
+// The panel "Turn the look-alikes up": a slider moves a recorded picture, its look-alikes, and a ring
+// on the curve of speed against pictures that a judge recognises.
+
+/** Make the panel of PRICE. */
+function pricePanel() {
+  const words = WORDS.price;
+  const { methods, vanilla, grid } = PRICE;
+  const all = methods.flatMap(({ points }) => points);
+  const speeds = [1, ...all.map(({ speedup }) => speedup)];
+  const [slowest, fastest] = [Math.min(...speeds) - 0.05, Math.max(...speeds) + 0.05];
+  const [wide, tall, left, right, top, bottom] = [440, 280, 34, 12, 10, 44]; // of the chart
+  let [method, point] = [methods.at(-1), null];
+
+  const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
+  const digits = { minimumFractionDigits: 1, maximumFractionDigits: 1, signDisplay: "exceptZero" };
+  const points = (share) => (100 * share).toLocaleString("en", digits);
+  const at = ({ value }, { knob } = method) => say(words.at, { knob, value });
+  const x = (speed) => left + ((speed - slowest) / (fastest - slowest)) * (wide - left - right);
+  const y = (share) => top + (1 - share) * (tall - top - bottom);
+
+  const choices = methods.map((one) => {
+    const made = button("choice", "", () => choose(one));
+    made.append(el("i", { style: `background: ${one.colour}` }), one.label);
+    return made;
+  });
+  const slider = el("input", { type: "range", min: 0, step: 1, oninput: () => turn(slider.value) });
+  const [value, scale] = [el("output"), el("p", { class: "scale", "aria-hidden": "true" })];
+  const canvas = el("canvas", { role: "img" });
+  const [run, told, verdict] = [el("p"), el("p"), el("p", { class: "verdict" })];
+  const ring = svg("circle", { r: 9, class: "ring" });
+  const source = say(words.recorded, { ...PRICE, date: PRICE.created.slice(0, 10) });
+
+  /** The curve of a method, with the interval of each point. */
+  function curveOf({ points, colour }) {
+    const line = points.map(({ speedup, share }) => `${x(speedup)} ${y(share)}`).join("L");
+    const within = (share) => y(Math.min(1, Math.max(0, vanilla.share + share)));
+    const bar = ({ speedup, less: [, low, up] }) => `M${x(speedup)} ${within(low)}V${within(up)}`;
+    const dot = ({ speedup, share }) => svg("circle", { cx: x(speedup), cy: y(share), r: 4 });
+    const lines = svg("path", { d: `M${line}${points.map(bar).join("")}` });
+    return svg("g", { style: `--lane: ${colour}` }, lines, ...points.map(dot));
+  }
+
+  function chartOf() {
+    const label = (text, cx, cy, anchor) =>
+      svg("text", { x: cx, y: cy, "text-anchor": anchor }, text);
+    const tick = fastest - slowest > 1.5 ? 0.5 : 0.25;
+    const marks = [...Array(40).keys()].map((i) => i * tick);
+    const ticks = marks.filter((speed) => speed > slowest && speed < fastest);
+    const rows = [0, 0.25, 0.5, 0.75, 1];
+    const level = (share) => `M${left} ${y(share)}H${wide - right}`;
+    const each = methods.flatMap((one) =>
+      one.points.map((own) =>
+        say(words.point, {
+          method: one.label,
+          at: at(own, one),
+          speedup: times(own.speedup),
+          share: percent(own.share),
+        }),
+      ),
+    );
+    return svg(
+      "svg",
+      {
+        viewBox: `0 0 ${wide} ${tall}`,
+        role: "img",
+        "aria-label": say(words.points, { told: each.join("; ") }),
+      },
+      svg("path", { class: "level", d: rows.map(level).join("") }),
+      ...rows.map((share) => label(100 * share, left - 6, y(share) + 4, "end")),
+      ...ticks.map((speed) => label(speed.toFixed(2), x(speed), tall - bottom + 18, "middle")),
+      label(words.faster, (left + wide - right) / 2, tall - 8, "middle"),
+      svg("path", { class: "vanilla", d: level(vanilla.share) }),
+      label(words.vanilla, x(1) + 8, y(vanilla.share) + 20, "start"),
+      svg("circle", { class: "vanilla", cx: x(1), cy: y(vanilla.share), r: 4 }),
+      ...methods.map(curveOf),
+      ring,
+    );
+  }
+
+  /** Whether the judge sees a method's look-alikes, and from where on. */
+  function verdictOf({ points }) {
+    const last = points.at(-1);
+    const first = points.findLastIndex(({ less: [, , up] }) => up >= 0) + 1;
+    const facts = { at: at(last), share: percent(last.share) };
+    return first === points.length
+      ? say(words.holds, facts)
+      : say(words.breaks, { ...facts, first: at(points[first]) });
+  }
+
+  /** Show a method, at the value that the page's runs have. */
+  function choose(one) {
+    method = one;
+    choices.forEach((made, i) => made.setAttribute("aria-pressed", methods[i] === one));
+    slider.max = one.points.length - 1;
+    slider.setAttribute("aria-label", one.knob);
+    scale.replaceChildren(...one.points.map((own) => el("span", {}, String(own.value))));
+    verdict.textContent = verdictOf(one);
+    turn(one.points.findIndex((own) => own.value === one.preset));
+  }
+
+  function turn(to) {
+    slider.value = to;
+    point = method.points[to];
+    const [less, low, high] = point.less.map(points);
+    const alike = point.alike.length;
+    const steps = counting(point.steps, WORDS.steps);
+    const facts = { method: method.label, at: at(point), alike, steps, of: grid * grid };
+    value.textContent = facts.at;
+    slider.setAttribute("aria-valuetext", say(words.told, facts));
+    slider.style.setProperty("--played", `${(100 * to) / slider.max}%`);
+    const sentence = point === method.points[0] ? words.exact : words.run;
+    run.textContent = say(sentence, { ...facts, vanilla: vanilla.steps });
+    const shares = { share: percent(point.share), vanilla: percent(vanilla.share) };
+    const gained = { speedup: times(point.speedup), changed: percent(point.changed) };
+    told.textContent = say(words.all, { ...PRICE, ...gained, ...shares, less, low, high });
+    ring.setAttribute("transform", `translate(${x(point.speedup)} ${y(point.share)})`);
+    canvas.setAttribute("aria-label", say(words.picture, { ...PRICE, ...facts }));
+    paint();
+  }
+
+  function paint() {
+    const size = fit(canvas);
+    if (!size || !point.image) return;
+    const g = canvas.getContext("2d");
+    const cell = size / grid;
+    g.drawImage(point.image, 0, 0, size, size);
+    for (const [colour, width] of [["rgba(0, 0, 0, 0.6)", cell / 5], [INK.r, cell / 10]]) {
+      [g.strokeStyle, g.lineWidth] = [colour, width];
+      for (const place of point.alike) {
+        const [column, row] = cellCorner(place, grid, cell);
+        g.strokeRect(column + cell / 10, row + cell / 10, 0.8 * cell, 0.8 * cell);
+      }
+    }
+  }
+
+  const root = el(
+    "section",
+    { class: "price", "aria-label": words.title },
+    el("h2", {}, words.title),
+    canvas,
+    el("div", { class: "choices", role: "group", "aria-label": words.methods }, ...choices),
+    el("div", { class: "turn" }, value, slider, scale),
+    el("div", { class: "facts" }, run, told, verdict, el("p", { class: "note" }, source)),
+    el("figure", {}, el("figcaption", {}, words.chart), chartOf()),
+  );
+  choose(method);
+  for (const own of all)
+    imageAt(own.picture).then((image) => {
+      own.image = image;
+      if (own === point) paint();
+    });
+  new ResizeObserver(paint).observe(canvas);
+  return root;
+}

@@ -1,0 +1,161 @@
+"""What look-alikes cost: the command that measures it, and the panel's script."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import gradio as gr
+import numpy
+import pytest
+import torch
+from PIL import Image
+from test_quality import coarse, write_coloured
+from tiny import command
+
+from examples.make_bundled_model import emoji
+from examples.make_bundled_model.scenes import Renderer
+from examples.quality import judge, price, things
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.result import Result
+from lantern_demo.scenes import THINGS, with_article
+from lantern_demo.settings.knobs import DEFAULT_SEED
+from lantern_demo.ui import recorded
+from lantern_demo.ui.price import add_price
+from lantern_demo.ui.run_view import colour, picture_address
+
+SOME = ("owl", "apple", "bus")
+VALUES = {"lantern": [0, 0.2, 1], "lantern++": [1, 3, 40]}  # with the presets'
+
+
+@pytest.mark.slow
+def test_a_price_is_measured_against_vanillas_pictures_of_the_same_seeds(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every number is computed again, slowly. The lowest value keeps no look-alikes."""
+    drawn: dict[tuple[str, str, float | None], list[Result]] = {}
+    generate = Pipeline.generate
+
+    def noted(self: Pipeline, prompt: str, method: str, **settings: Any) -> Result:
+        done = generate(self, prompt, method, **settings)
+        bound = settings.get("lantern_delta", settings.get("lanternpp_lambda"))
+        drawn.setdefault((method, prompt, bound), []).append(done)
+        return done
+
+    monkeypatch.setattr(Pipeline, "generate", noted)
+    monkeypatch.setattr(price, "BOUNDS", {"lantern_delta": (0, 1), "lanternpp_lambda": (1, 40)})
+    monkeypatch.setattr(price, "outside", lambda: coarse)
+    for module in (price, things):
+        monkeypatch.setattr(module, "THINGS", dict.fromkeys(SOME))
+    sprites, out = tmp_path / "sprites.npz", tmp_path / "price.json"
+    write_coloured(sprites)
+    given = "--model", tiny_model, "--sprites", sprites, "--out", out
+    command(price, *given, "--pictures", 2, "--seed", 7)
+    told = json.loads(out.read_text(encoding="utf-8"))
+    assert (told["things"], told["pictures"], told["grid"]) == (3, 6, 16)
+    renderer = Renderer(emoji.read(sprites), "cpu")
+    names = judge.Judge(coarse, ((name, judge.drawings(renderer, name, 1)) for name in SOME))
+    seeds = things.seeds_of(7, 2)
+
+    def found(method: str, bound: float | None) -> tuple[list[Result], list[bool]]:
+        every, right = list[Result](), list[bool]()
+        for thing in SOME:
+            done = drawn[method, with_article(thing), bound]
+            assert [one.task["settings"]["seed"] for one in done] == seeds[thing]
+            images = torch.stack([torch.from_numpy(numpy.array(one.image)) for one in done])
+            right += [name == thing for name in names.named(images.permute(0, 3, 1, 2) / 255)]
+            every += done
+        return every, right
+
+    alone, alone_right = found("vanilla", None)
+    assert told["vanilla"]["share"] == pytest.approx(mean(alone_right), abs=1e-4)
+    assert {one["id"]: [p["value"] for p in one["points"]] for one in told["methods"]} == VALUES
+    for one in told["methods"]:
+        assert one["preset"] == VALUES[one["id"]][1]
+        first, *_, last = one["points"]
+        assert first["alike"] == [] and first["changed"] == 0 and last["alike"]
+        for point in one["points"]:
+            done, right = found(one["id"], point["value"])
+            pairs = zip(alone, done, strict=True)
+            gain = median(a.decode_seconds / b.decode_seconds for a, b in pairs)
+            assert point["speedup"] == pytest.approx(gain, abs=1e-3)
+            assert point["changed"] == pytest.approx(mean(b.changed for b in done), abs=1e-4)
+            assert point["share"] == pytest.approx(mean(right), abs=1e-4)
+            less = mean(right) - mean(alone_right)
+            assert point["less"][0] == pytest.approx(less, abs=2e-4)
+            (run,) = drawn[one["id"], price.PROMPT, point["value"]]
+            assert run.task["settings"]["seed"] == told["seed"] == DEFAULT_SEED
+            assert run.noise == "independent" and point["steps"] == run.steps
+            assert len(point["alike"]) == round(run.changed * len(run.tokens))
+
+
+def made_price(path: Path) -> None:
+    """Write measurements by which LANTERN breaks from its middle on, and LANTERN++ holds."""
+
+    def points(values: list[float], alike: list[int], shares: list[float]) -> list[dict[str, Any]]:
+        return [
+            {
+                "value": value,
+                "speedup": 1.1 + count / 100,
+                "changed": count / 256,
+                "share": share,
+                "less": [share - 0.98, share - 1.01, share - 0.95],
+                "steps": 200 - count,
+                "alike": list(range(count)),
+                "picture": picture_address(Image.new("RGB", (64, 64), tint)),
+            }
+            for value, count, share, tint in zip(
+                values, alike, shares, ("red", "lime", "blue"), strict=True
+            )
+        ]
+
+    lost = points(VALUES["lantern"], [0, 20, 90], [0.98, 0.8, 0.1])
+    kept = points(VALUES["lantern++"], [0, 16, 45], [0.97, 0.98, 0.97])
+    told = {
+        "created": "2026-11-29T12:00:00+00:00",
+        "device": "a <b>machine</b>",
+        "model": "lantern-scenes",
+        "things": 50,
+        "pictures": 200,
+        "prompt": "a cat",
+        "seed": 7,
+        "grid": 16,
+        "vanilla": {"share": 0.98, "steps": 255},
+        "methods": [
+            {"id": "lantern", "knob": "delta", "preset": 0.2, "points": lost},
+            {"id": "lantern++", "knob": "lambda", "preset": 3.0, "points": kept},
+        ],
+    }
+    path.write_text(json.dumps(told), encoding="utf-8")
+
+
+def test_without_measurements_there_is_no_panel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "PRICE", tmp_path / "price.json")
+
+    def parts() -> int:
+        return sum(isinstance(one, gr.HTML) for one in page.blocks.values())
+
+    with gr.Blocks() as page:
+        assert add_price() == {} and parts() == 0
+        made_price(recorded.PRICE)
+        (script,) = add_price().values()
+        assert parts() == 1
+    told = json.loads(script.partition(";\n")[0].removeprefix("const PRICE = "))
+    named = {one["id"]: (one["label"], one["colour"]) for one in told["methods"]}
+    assert named == {name: (METHODS[name].label, colour(name)) for name in VALUES}
+
+
+def test_the_measurements_of_the_package_are_whole_and_small() -> None:
+    if not recorded.PRICE.exists():
+        pytest.skip("nothing is measured yet")
+    assert recorded.PRICE.stat().st_size < 150_000
+    told = json.loads(recorded.PRICE.read_text(encoding="utf-8"))
+    assert told["pictures"] >= 4 * len(THINGS) == 4 * told["things"]
+    for one in told["methods"]:
+        assert one["preset"] in [point["value"] for point in one["points"]]
+        assert not one["points"][0]["alike"] and one["points"][-1]["alike"]
