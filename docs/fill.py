@@ -613,8 +613,8 @@ def filled(text: str, numbers: Numbers) -> str:
 
     Raise KeyError for a table or a number that does not exist.
     """
-    text = BLOCK.sub(lambda found: found[1] + TABLES[found[2]](numbers) + found[3], text)
-    return INLINE.sub(lambda found: found[1] + inline(numbers, found[2]) + found[3], text)
+    text = BLOCK.sub(lambda match: match[1] + TABLES[match[2]](numbers) + match[3], text)
+    return INLINE.sub(lambda match: match[1] + inline(numbers, match[2]) + match[3], text)
 
 
 def typical(numbers: Numbers) -> str:

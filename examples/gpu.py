@@ -52,8 +52,8 @@ from lantern_demo.models.tensors import fill
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.paths import user_path
 from lantern_demo.settings.knobs import MAX_LANTERN_K
+from lantern_demo.settings.named_trees import STATIC_TREES
 from lantern_demo.settings.settings import Settings, planned
-from lantern_demo.settings.trees import STATIC_TREES
 
 Row = dict[str, Any]
 
@@ -100,7 +100,7 @@ class TimedModel:
     def run(
         self,
         method: str,
-        tree: DraftConfig | None = None,
+        drafts: DraftConfig | None = None,
         tokens: int | None = None,
         seed: int = 0,
         keep: tuple[int, ...] = (),
@@ -113,7 +113,7 @@ class TimedModel:
             tokens or self.tokens,
             self.knobs.sampling(),
             plan.rule,
-            tree or plan.drafts,
+            drafts or plan.drafts,
             self.neighbours,
             seed,
             self.device,
@@ -247,14 +247,14 @@ def identity(timed: TimedModel, dtype: str, tokens: int) -> Iterator[Row]:
         }
 
 
-def trees(kind: type[DraftConfig], nodes: Sequence[int]) -> list[DraftConfig | None]:
+def trees(cls: type[DraftConfig], nodes: Sequence[int]) -> list[DraftConfig | None]:
     """Return the draft trees that a method is timed with, None for the tree of its settings."""
-    if kind is StaticTree:
+    if cls is StaticTree:
         # paths whose choices sum to less are likelier; a parent's sum is less than its own
         paths = (*STATIC_TREES["naive_extend_57"], (5,))
         likely = sorted(paths, key=lambda path: (sum(path) + len(path), path))
         return [StaticTree(likely[: count - 1]) for count in nodes]
-    return [DynamicTree(TOP_K, DEPTH, count) for count in nodes] if kind is DynamicTree else [None]
+    return [DynamicTree(TOP_K, DEPTH, count) for count in nodes] if cls is DynamicTree else [None]
 
 
 def steps(timed: TimedModel, dtype: str, tokens: int, nodes: Sequence[int]) -> Iterator[Row]:
@@ -264,8 +264,8 @@ def steps(timed: TimedModel, dtype: str, tokens: int, nodes: Sequence[int]) -> I
     """
     alone = step_ms(timed.decoded("vanilla", tokens=tokens))
     for method in METHODS:
-        for tree in trees(METHODS[method].drafts, nodes):
-            done = timed.decoded(method, tree, tokens)
+        for drafts in trees(METHODS[method].drafts, nodes):
+            done = timed.decoded(method, drafts, tokens)
             cost = step_ms(done) / alone
             row: Row = {"model": timed.id, "format": dtype, "method": method, "nodes": done.nodes}
             row["ms a step"] = round(step_ms(done), 3)

@@ -83,43 +83,43 @@ class OptTreeProposer(Proposer):
 
     needs_host_sync = True
 
-    def __init__(self, policy: OptTree, run: RunContext) -> None:
+    def __init__(self, drafts: OptTree, run: RunContext) -> None:
         """Without shared noise, or at temperature 0, children are the drafter's likeliest."""
         super().__init__(run.device)
-        self.policy = policy
+        self.drafts = drafts
         self.sampling = run.sampling
         self.add_noise = run.add_noise
-        self.slots = policy.deepest - 1
+        self.slots = drafts.deepest - 1
         self.device = run.device
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        policy = self.policy
+        drafts = self.drafts
         output = passes.sync()
         tokens = [root]
         counts = list[int]()
         reached = 1.0
-        for depth in range(policy.deepest):
+        for depth in range(drafts.deepest):
             if depth > 0:
                 seen = torch.ones(1, depth, dtype=torch.bool, device=self.device)
                 output = passes.expand(tokens[-1][:1], output, depth, seen)
             scored = scores(guide(head(output), self.sampling.cfg_scale), self.sampling)
             if self.add_noise is not None:
                 scored = self.add_noise(scored, passes.position + depth) / SHARPNESS
-            likeliest = scored.softmax(-1)[0].topk(policy.width)
+            likeliest = scored.softmax(-1)[0].topk(drafts.width)
             chances = [reached * chance for chance in likeliest.values.tolist()]
             if not chances[0] > 0:
                 raise FloatingPointError(NO_DRAFT_PROBS)
-            count = sum(chance >= policy.chance for chance in chances)
+            count = sum(chance >= drafts.chance for chance in chances)
             if count == 0:
                 break
             tokens.append(likeliest.indices[:count])
             counts.append(count)
             reached = chances[0]
-            if reached < WORTH_A_PASS * policy.chance:
+            if reached < WORTH_A_PASS * drafts.chance:
                 break
         if not counts:
             return super().propose(root, passes, head, uniforms)
-        tree = comb(tuple(counts), policy.width, self.device)
+        tree = comb(tuple(counts), drafts.width, self.device)
         nodes = torch.cat(tokens)
         return Draft(
             tree, nodes, nodes[tree.children.clamp(min=0)].masked_fill_(tree.children < 0, -1)

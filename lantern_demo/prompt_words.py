@@ -150,15 +150,15 @@ class Reading:
     `denies`: whether the prompt also denies something.
     """
 
-    said: Mapping[str, str]
+    wording: Mapping[str, str]
     words: Mapping[str, str]
-    kinds: frozenset[int]
+    things: frozenset[int]
     denies: bool
 
     @property
     def lanterns(self) -> bool:
         """Return whether the prompt asks for lanterns first."""
-        return self.said.get(THING) in WORDINGS[THING][0]
+        return self.wording.get(THING) in WORDINGS[THING][0]
 
 
 @dataclass(frozen=True)
@@ -188,19 +188,19 @@ class Phrasebook:
         for part, classes in WORDINGS.items():
             options = [self._known(phrases) for phrases in classes]
             self.parts[part] = [phrases for phrases in options if phrases]
-        # by every name of a thing: its kind, its name in captions, whether it is no plural
+        # by every name of a thing: its index, its name in captions, whether it is no plural
         self.forms: dict[str, tuple[int, str, bool]] = {}
-        for kind, phrases in enumerate(WORDINGS[THING]):
+        for index, phrases in enumerate(WORDINGS[THING]):
             for phrase in self._known(phrases):
                 for name in (phrase, *THINGS.get(phrase, ())):
-                    self.forms[name] = kind, phrase, True
-                    self.forms.setdefault(plural(name), (kind, phrase, False))
+                    self.forms[name] = index, phrase, True
+                    self.forms.setdefault(plural(name), (index, phrase, False))
         self.readings = self._readings()
         read = [*self.forms, *(words for words, *_ in self.readings)]
         self.read_words = {word for words in read for word in words.split()}
         self.meanings = self._meanings()
         self.letters = sorted({letter for word in self.meanings for letter in word})
-        self.usual = self.read(USUAL).said
+        self.usual = self.read(USUAL).wording
 
     def _known(self, phrases: tuple[str, ...]) -> list[str]:
         """Return the different phrases whose words are all of the vocabulary."""
@@ -242,20 +242,20 @@ class Phrasebook:
     def read(self, prompt: str) -> Reading:
         """Return the requests that the known words of a prompt make."""
         text = f" {' '.join(_words(prompt))} "
-        said, own = dict[str, str](), dict[str, str]()
+        wording, own = dict[str, str](), dict[str, str]()
         for words, part, phrase in self.readings:
-            if part not in said and f" {words} " in text:
-                said[part], own[part] = phrase, words
+            if part not in wording and f" {words} " in text:
+                wording[part], own[part] = phrase, words
                 text = text.replace(f" {words} ", f" {GAP} ")
         found = sorted((text.find(f" {form} "), form) for form in self.forms if f" {form} " in text)
         named = [self.forms[form] for _, form in found]
         if named:
-            _, said[THING], one = named[0]
+            _, wording[THING], one = named[0]
             if one:
-                said.setdefault(NUMBER, SINGULAR[0])
-        ordered = {part: said[part] for part in WORDINGS if part in said}
+                wording.setdefault(NUMBER, SINGULAR[0])
+        ordered = {part: wording[part] for part in WORDINGS if part in wording}
         denies = not set(NONE.split()).isdisjoint(text.split())
-        return Reading(ordered, own, frozenset(kind for kind, *_ in named), denies)
+        return Reading(ordered, own, frozenset(index for index, *_ in named), denies)
 
     def unread(self, words: Iterable[str]) -> list[str]:
         """Return those of some words that are part of no phrase and name no thing."""
@@ -272,8 +272,8 @@ class Phrasebook:
         if word.isalnum() or word in self.meanings:
             return self.meanings.get(word)
         names = " ".join(unicodedata.name(sign, "") for sign in word).lower()
-        said = set(re.findall(r"\w+", names))
-        return next((thing for known, thing in self.meanings.items() if known in said), None)
+        words = set(re.findall(r"\w+", names))
+        return next((thing for known, thing in self.meanings.items() if known in words), None)
 
     def _slipped(self, word: str) -> str | None:
         """Return the thing that a word means but for one letter.
@@ -294,20 +294,20 @@ class Phrasebook:
 
     def heard(self, prompt: str) -> Heard:
         """Return the reading of a prompt. One that names nothing drawable comes to the nearest."""
-        asked = self.read(prompt)
+        reading = self.read(prompt)
         try:
             done = self.completed(prompt)
         except NotDrawn as error:
             done = Completed(error.nearest)
         drawn = self.read(done.prompt)
-        parts = {part: _plain(part, asked.said) for part in asked.said}
+        parts = {part: _plain(part, reading.wording) for part in reading.wording}
         shown = [
-            asked.words.get(part, "")
+            reading.words.get(part, "")
             for part, phrase in parts.items()
-            if part in drawn.said and _plain(part, drawn.said) == phrase
+            if part in drawn.wording and _plain(part, drawn.wording) == phrase
         ]
         shown += [
-            form for form, (_, name, _) in self.forms.items() if name == asked.said.get(THING)
+            form for form, (_, name, _) in self.forms.items() if name == reading.wording.get(THING)
         ]
         words = {word for phrase in shown for word in phrase.split()}
         left_out = {
@@ -324,16 +324,16 @@ class Phrasebook:
         the usual ones at its place and time.
         """
         reading = self.read(prompt)
-        said = dict(reading.said)
-        if part != THING and part in said and _plain(part, said) == phrase:
-            del said[part]
+        wording = dict(reading.wording)
+        if part != THING and part in wording and _plain(part, wording) == phrase:
+            del wording[part]
         elif phrase == LANTERN and not reading.lanterns:
-            kept = FOLLOW_NOUN if THING in said else tuple(said)
-            said = {**self.usual, **{one: said[one] for one in kept if one in said}}
+            kept = FOLLOW_NOUN if THING in wording else tuple(wording)
+            wording = {**self.usual, **{one: wording[one] for one in kept if one in wording}}
         else:
-            said[part] = phrase
-        lanterns = said.get(THING, LANTERN) in WORDINGS[THING][0]
-        return self._lanterns(said) if lanterns else self._thing(said)
+            wording[part] = phrase
+        lanterns = wording.get(THING, LANTERN) in WORDINGS[THING][0]
+        return self._lanterns(wording) if lanterns else self._thing(wording)
 
     def completed(self, prompt: str) -> Completed:
         """Return the caption drawn for a prompt.
@@ -343,41 +343,41 @@ class Phrasebook:
         of both.
         """
         reading, prompt = self.read(prompt), unglued(visible(prompt))
-        if THING not in reading.said:
-            offers = self._offers(prompt, reading.said)
+        if THING not in reading.wording:
+            offers = self._offers(prompt, reading.wording)
             raise NotDrawn(offers, len(self.parts[THING]) - len(offers))
         why = [NOT_LEFT_OUT] if reading.denies else []
-        why += [ONE_KIND] if len(reading.kinds) > 1 else []
-        said, many = reading.said, _number(prompt)
+        why += [ONE_KIND] if len(reading.things) > 1 else []
+        wording, many = reading.wording, _number(prompt)
         if not reading.lanterns:
-            if many > 1 or said.get(NUMBER) not in SINGULAR or said.keys() & set(OF_LANTERNS):
+            if many > 1 or wording.get(NUMBER) not in SINGULAR or wording.keys() & set(OF_LANTERNS):
                 why.append(ONE_THING)
-            return Completed(self._thing(said), " ".join(why) or None)
-        if not why and said.keys() >= set(NEEDED) and self._known((said[PLACE],)):
+            return Completed(self._thing(wording), " ".join(why) or None)
+        if not why and wording.keys() >= set(NEEDED) and self._known((wording[PLACE],)):
             return Completed(prompt)
-        said = {**{part: self.usual[part] for part in NEEDED}, **said}
-        if many and (NUMBER not in reading.said or set(TIMES.split()) & set(_words(prompt))):
-            said[NUMBER] = self.parts[NUMBER][:many][:MOST_LANTERNS][-1][0]
+        wording = {**{part: self.usual[part] for part in NEEDED}, **wording}
+        if many and (NUMBER not in reading.wording or set(TIMES.split()) & set(_words(prompt))):
+            wording[NUMBER] = self.parts[NUMBER][:many][:MOST_LANTERNS][-1][0]
             why += [AT_MOST] if many > MOST_LANTERNS else []
-        return Completed(self._lanterns(said), " ".join(why) or None)
+        return Completed(self._lanterns(wording), " ".join(why) or None)
 
-    def _lanterns(self, said: Mapping[str, str]) -> str:
+    def _lanterns(self, wording: Mapping[str, str]) -> str:
         """Return the caption of lanterns that comes nearest."""
-        said = dict(said)
-        place = _class_of(PLACE, said)
-        if place is not None and said[PLACE] not in WORDINGS[PLACE][place]:
-            said[PLACE] = WORDINGS[PLACE][place][0]
-        return worded(said)
+        wording = dict(wording)
+        place = _class_of(PLACE, wording)
+        if place is not None and wording[PLACE] not in WORDINGS[PLACE][place]:
+            wording[PLACE] = WORDINGS[PLACE][place][0]
+        return worded(wording)
 
-    def _thing(self, said: Mapping[str, str]) -> str:
+    def _thing(self, wording: Mapping[str, str]) -> str:
         """Return the caption of a thing, in the plainest words."""
-        caption = {THING: said[THING]}
+        caption = {THING: wording[THING]}
         for part in FOLLOW_NOUN:
-            if (kind := _class_of(part, said)) is not None:
-                caption[part] = (THING_PLACES if part == PLACE else WORDINGS[part])[kind][0]
+            if (index := _class_of(part, wording)) is not None:
+                caption[part] = (THING_PLACES if part == PLACE else WORDINGS[part])[index][0]
         return worded(caption)
 
-    def _offers(self, prompt: str, said: Mapping[str, str]) -> dict[str, str]:
+    def _offers(self, prompt: str, wording: Mapping[str, str]) -> dict[str, str]:
         """Return prompts for one that names nothing that is drawn, by the names of their things:
         the nearest by meaning first, then lanterns.
         """
@@ -389,9 +389,9 @@ class Phrasebook:
         offers = {}
         for name in dict.fromkeys([*filter(None, near), LANTERN, *OFTEN.split()]):
             if name == LANTERN:
-                offers[LANTERNS] = self._lanterns({**self.usual, **said})
+                offers[LANTERNS] = self._lanterns({**self.usual, **wording})
             elif name in self.forms:
-                offers[with_article(name)] = self._thing({**said, THING: name})
+                offers[with_article(name)] = self._thing({**wording, THING: name})
         return dict(list(offers.items())[:MOST_OFFERS])
 
 
@@ -447,18 +447,20 @@ def _number(prompt: str) -> int:
     return next(filter(None, found), 0)
 
 
-def _class_of(part: str, said: Mapping[str, str]) -> int | None:
+def _class_of(part: str, wording: Mapping[str, str]) -> int | None:
     """Return the class index of a part's phrase, or None if the part has none."""
     classes = list(WORDINGS[part])
     if part == PLACE:
         classes = [a + b for a, b in zip(classes, THING_PLACES, strict=True)]
-    return next((kind for kind, phrases in enumerate(classes) if said.get(part) in phrases), None)
+    return next(
+        (index for index, phrases in enumerate(classes) if wording.get(part) in phrases), None
+    )
 
 
-def _plain(part: str, said: Mapping[str, str]) -> str:
+def _plain(part: str, wording: Mapping[str, str]) -> str:
     """Return the plainest phrase for a part. A place is that of lanterns."""
-    kind = _class_of(part, said)
-    return said[part] if kind is None else WORDINGS[part][kind][0]
+    index = _class_of(part, wording)
+    return wording[part] if index is None else WORDINGS[part][index][0]
 
 
 def phrasebook(info: ModelInfo) -> Phrasebook | None:

@@ -147,28 +147,28 @@ def full_caption(
 
     Quality is measured on these captions.
     """
-    said = {
+    wording = {
         "thing": WORDINGS["thing"][thing][0],
         "place": (THING_PLACES if thing else WORDINGS["place"])[place][0],
         "time": WORDINGS["time"][time][0],
         "moon": WORDINGS["moon"][moon][0],
     }
     if not thing:
-        said["count"] = WORDINGS["count"][count][0]
-        said |= {"colour": WORDINGS["colour"][colour][0], "shape": WORDINGS["shape"][shape][0]}
-    return worded(said)
+        wording["count"] = WORDINGS["count"][count][0]
+        wording |= {"colour": WORDINGS["colour"][colour][0], "shape": WORDINGS["shape"][shape][0]}
+    return worded(wording)
 
 
-def worded(said: Mapping[str, str]) -> str:
+def worded(wording: Mapping[str, str]) -> str:
     """Return a caption with some attributes, each in the given wording.
 
     It describes lanterns unless "thing" is given: several, unless the number is one. A thing comes
     without a number, a colour and a shape.
     """
-    noun, lacks = said.get("thing", LANTERN), set[str]()
+    noun, lacks = wording.get("thing", LANTERN), set[str]()
     if noun in THINGS:
         noun, lacks = with_article(noun), {"count", *OF_LANTERNS}
-    elif said.get("count") not in SINGULAR:
+    elif wording.get("count") not in SINGULAR:
         noun = plural(noun)
-    words = {**said, "thing": noun}
+    words = {**wording, "thing": noun}
     return " ".join(words[name] for name in WORDINGS if name in words and name not in lacks)

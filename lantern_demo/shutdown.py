@@ -67,17 +67,17 @@ def _stop_by(act: Callable[[], NoReturn]) -> dict[signal.Signals, Any]:
     return {one: signal.signal(one, stop) for one in heeded}
 
 
-def leave(code: int, said: str = "Stopped.") -> NoReturn:
+def leave(code: int, message: str = "Stopped.") -> NoReturn:
     """End the program now, even in the middle of a run or of a load.
 
-    `said` goes to the errors where it reports one. At the usual end a thread that computes would
+    `message` goes to the errors where it reports one. At the usual end a thread that computes would
     abort the program. Open connections and a model that is being loaded would delay it for
     seconds. Nothing is lost with them. Clean-up at exit still runs, such as for the files of a run.
     """
     _LEAVING.acquire()  # for good: a second thread that comes here waits for the end
     try:
         stopped = code in (0, INTERRUPTED)
-        print(said, file=sys.stdout if stopped else sys.stderr, flush=True)
+        print(message, file=sys.stdout if stopped else sys.stderr, flush=True)
         for child in multiprocessing.active_children():
             child.terminate()  # or clean-up waits for its work
         atexit._run_exitfuncs()

@@ -31,9 +31,9 @@ def own_defaults() -> Iterator[None]:
         stack.callback(_give_back)
         if torch.get_default_device() != cpu:
             stack.enter_context(cpu)
-        for kind in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(kind):
-                stack.enter_context(torch.autocast(kind, enabled=False))
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
         yield
 
 

@@ -22,8 +22,8 @@ from lantern_demo.bench import nodes, report, speed
 from lantern_demo.bench.summary import FEWEST, by_kind, interval, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.kernels import switch
+from lantern_demo.settings.named_trees import DEFAULTS, STATIC_BY_NAME, drafts_by_device, read_paths
 from lantern_demo.settings.settings import Settings, planned
-from lantern_demo.settings.trees import DEFAULTS, STATIC_BY_NAME, drafts_by_device, read_paths
 
 TOKENS = 16
 BUNDLED = Path(speed.__file__).parents[1] / "bundled" / "lantern-scenes"

@@ -81,8 +81,8 @@ def test_a_broken_connection_is_resumed(source: Source, server: Server) -> None:
         assert path.read_bytes() == FILES[f"{source.repo}/{path.name}"]
     assert located.facts["commit"] == COMMIT
     assert len([part for _, part in server.fetched() if part]) == 3
-    server.asked.clear()
-    assert hub.download(source) == located and not server.asked
+    server.requests.clear()
+    assert hub.download(source) == located and not server.requests
 
 
 def test_a_file_in_flight_begins_again_and_finished_ones_are_kept(
@@ -91,7 +91,7 @@ def test_a_file_in_flight_begins_again_and_finished_ones_are_kept(
     server.breaks, server.only = 100, "model-00002"
     assert "finished files are kept" in failure(MANY) and not parts(tmp_path)
     server.breaks = 0
-    server.asked.clear()
+    server.requests.clear()
     hub.download(MANY)
     ((name, part),) = server.fetched()
     assert name.endswith("model-00002-of-00002.safetensors") and part is None

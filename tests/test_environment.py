@@ -42,9 +42,9 @@ def server() -> Iterator[Server]:
 
 def reached(server: Server, url: str) -> bool:
     """Whether this server is asked for an address, as it stands in its list."""
-    server.asked.clear()
+    server.requests.clear()
     httpx.get(url)
-    return server.asked == [(f"GET {url.removeprefix(server.url)}", None)]
+    return server.requests == [(f"GET {url.removeprefix(server.url)}", None)]
 
 
 @pytest.mark.parametrize(("name", "exempt"), [("HTTP_PROXY", ""), ("all_proxy", "example.com")])

@@ -20,7 +20,7 @@ from lantern_demo.runs.acceptance import Acceptance, Depth, acceptance_of, total
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import trial_of
 from lantern_demo.settings.settings import Settings, planned
-from lantern_demo.ui.evidence import Evidence, evidence_of
+from lantern_demo.ui.decisions import Decision, decision_of
 from lantern_demo.ui.recorded import recorded_runs
 
 SMALL: dict[str, Any] = {"tree": "small", "window": 4, "lantern_k": 10, "seed": 3}
@@ -56,11 +56,11 @@ def named(value: Any) -> str:
 
 def drawn(
     pipe: Pipeline, method: Method, asked: str, noise: dict[str, str]
-) -> tuple[dict[str, Any], Evidence]:
+) -> tuple[dict[str, Any], Decision]:
     """A run's part of its record, and the words for it."""
     settings = ASKED[asked] | noise
     entry = pipe.generate("a red lantern", method.id, **settings).record["methods"][method.id]
-    return entry, evidence_of(Settings(**settings), method, entry)
+    return entry, decision_of(Settings(**settings), method, entry)
 
 
 def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
@@ -76,9 +76,9 @@ def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
 def test_what_was_counted_beats_its_limit_where_and_only_where_a_draft_was_accepted(
     pipe: Pipeline, method: Method, asked: str
 ) -> None:
-    entry, words = drawn(pipe, method, asked, OWN)
+    entry, decision = drawn(pipe, method, asked, OWN)
     events, greedy = entry["events"], "greedy" in asked
-    columns = events["committed"], events["trees"], events["trials"], words.trials(entry)
+    columns = events["committed"], events["trees"], events["trials"], decision.trials(entry)
     before = 0
     for after, tree, tried, rows in zip(*columns, strict=True):
         for node, p, counted, limit in tried:
@@ -87,7 +87,7 @@ def test_what_was_counted_beats_its_limit_where_and_only_where_a_draft_was_accep
         kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
         for node, own, counted, limit in rows:
             assert agree(node in kept, counted, limit, greedy) and own >= 0
-            assert counted == own or kept.get(node) != "e" or not words.told()["lends"]
+            assert counted == own or kept.get(node) != "e" or not decision.words()["lends"]
         assert set(kept) - {0} <= {row[0] for row in rows}, "every accepted draft has its trial"
         before = after
     assert any(events["trials"])
@@ -97,12 +97,12 @@ def test_what_was_counted_beats_its_limit_where_and_only_where_a_draft_was_accep
 def test_with_shared_noise_a_verdict_is_what_was_compared(
     pipe: Pipeline, method: Method, asked: str
 ) -> None:
-    entry, words = drawn(pipe, method, asked, SAME)
-    assert words.decision == ("likeliest" if "greedy" in asked else "drawn")
+    entry, decision = drawn(pipe, method, asked, SAME)
+    assert decision.name == ("likeliest" if "greedy" in asked else "drawn")
     events, tokens = entry["events"], entry["token_ids"]
     before, found = 0, 0
     for after, tree, rows in zip(
-        events["committed"], events["trees"], words.trials(entry), strict=True
+        events["committed"], events["trees"], decision.trials(entry), strict=True
     ):
         path, parents = tree["path"], tree["parents"]
         drawn_after = dict(zip(path, tokens[before:after], strict=False))
@@ -126,7 +126,7 @@ def test_the_recorded_examples_agree_with_themselves() -> None:
     for run in recorded_runs():
         settings = Settings(**run.record["settings"])
         for name, entry in run.record["methods"].items():
-            trials = evidence_of(settings, METHODS[name], entry).trials(entry)
+            trials = decision_of(settings, METHODS[name], entry).trials(entry)
             for tree, rows in zip(entry["events"]["trees"], trials, strict=True):
                 for node, *numbers in rows:
                     told += 1
@@ -148,10 +148,10 @@ def test_what_is_behind_the_end_of_the_picture_is_not_told() -> None:
         "trials": [[], rows],
     }
     entry = {"noise": "independent", "events": events, "token_ids": [1, 2]}
-    told = evidence_of(Settings(), METHODS["eagle1"], entry)
-    assert told.trials(entry) == [[], [rows[0]]]
+    decision = decision_of(Settings(), METHODS["eagle1"], entry)
+    assert decision.trials(entry) == [[], [rows[0]]]
     events["trials"] = [[], []]
-    assert told.trials(entry) == [[], [[1]]]
+    assert decision.trials(entry) == [[], [[1]]]
 
 
 def test_digits_are_added_where_five_do_not_tell_two_numbers_apart() -> None:
@@ -169,8 +169,8 @@ class New(Rule):
 
 def test_every_rule_has_a_sentence_and_a_new_one_a_general_one() -> None:
     def said(method: Method, **settings: Any) -> tuple[str, Any]:
-        evidence = evidence_of(Settings(**settings), method)
-        return evidence.decision, evidence.told()["decides"]
+        decision = decision_of(Settings(**settings), method)
+        return decision.name, decision.words()["decides"]
 
     for method in METHODS.values():
         usual = "chance" if method.lossless else "relaxed"

@@ -37,7 +37,7 @@ from lantern_demo.ui.page import _top
 from lantern_demo.ui.recorded import CHIP, Recorded, recorded_runs, save
 from lantern_demo.ui.recorded import THINGS as THINGS_PICTURES
 from lantern_demo.ui.restore import BACK, RELOAD, Visits, from_link, show_first, show_run
-from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.run_state import PageRun
 from lantern_demo.ui.run_view import live_view, results_view
 from lantern_demo.ui.service import Refused, Service
 
@@ -98,7 +98,7 @@ def test_the_chips_are_what_the_model_knows() -> None:
 
 
 def test_surprise_writes_lanterns_and_things_with_or_without_a_place_and_a_time() -> None:
-    shows = [BOOK.read(surprised(BOOK)).said for _ in range(300)]
+    shows = [BOOK.read(surprised(BOOK)).wording for _ in range(300)]
     things = [said for said in shows if said["thing"] != "lantern"]
     assert 100 < len(things) < 200
     assert all(len({said.get(part) for said in things}) == 4 for part in ("place", "time"))
@@ -122,7 +122,7 @@ class Visitor:
     def __init__(self, service: Service, w: Widgets, form: Form) -> None:
         self.service, self.w, self.form = service, w, form
         self.seed: Any = DEFAULT_SEED
-        self.result = Shown()
+        self.result = PageRun()
         self.keep: Any = None
         self.visited = list[Recorded]()
 
@@ -152,9 +152,9 @@ class Visitor:
     ) -> tuple[int, str]:
         """The seed of the run, and all that the status said."""
         answers = list(self.presses(prompt, "vanilla", *methods, **fields))
-        (shown,) = [answer[self.w.shown] for answer in answers if self.w.shown in answer]
-        self.fills(settle(self.service, self.w, shown, self.visited))
-        assert shown.record["settings"]["seed"] == self.seed == shown.request.seed
+        (page_run,) = [answer[self.w.page_run] for answer in answers if self.w.page_run in answer]
+        self.fills(settle(self.service, self.w, page_run, self.visited))
+        assert page_run.record["settings"]["seed"] == self.seed == page_run.request.seed
         return self.seed, " ".join(str(answer.get(self.w.status)) for answer in answers)
 
 
@@ -222,7 +222,7 @@ def test_a_recording_is_drawn_with_its_seed_and_a_run_of_this_visit_with_a_new_o
     service, w, form = visitor.service, visitor.w, visitor.form
     visitor.fills(show_first(w))
     assert visitor.draws(texts.EXAMPLES[0])[0] == DEFAULT_SEED
-    visitor.fills(show_run(service, w, form, Shown(), visitor.visited, 0))
+    visitor.fills(show_run(service, w, form, PageRun(), visitor.visited, 0))
     assert visitor.seed == DEFAULT_SEED and visitor.draws(texts.EXAMPLES[0])[0] == 1000
 
 
@@ -385,14 +385,14 @@ def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(visitor: Visitor) 
             return Path(writes.call_args.args[0]).name
 
         visitor.fills(show_first(w))
-        visitor.fills(show_run(visitor.service, w, visitor.form, Shown(), [], 1))
+        visitor.fills(show_run(visitor.service, w, visitor.form, PageRun(), [], 1))
         visitor.draws()
         assert writes.call_count == 1 and last() == "vanilla.png", "which its lane offers"
         found = hand_out(w, record_file, visitor.result)
         assert Path(found[w.file]).name == "lantern-demo-run.json" == last()
         found = hand_out_sheet(w, visitor.result, "a.host")
         assert Path(found[w.file]).name == "lantern-demo-pictures.png" == last()
-    assert hand_out_sheet(w, Shown(), "a.host") == {w.file: None}
+    assert hand_out_sheet(w, PageRun(), "a.host") == {w.file: None}
 
 
 LINK = {"prompt": "a cat", "methods": "vanilla,foo", "seed": "9"}

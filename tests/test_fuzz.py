@@ -18,17 +18,17 @@ from typing import Any
 
 import httpx
 import pytest
-from test_look_alikes import step
+from test_guess_pictures import step
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.race import Request
 from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.settings.named_trees import DEFAULTS, TREES
 from lantern_demo.settings.settings import Settings, planned
-from lantern_demo.settings.trees import DEFAULTS, TREES
 from lantern_demo.ui import link
-from lantern_demo.ui.look_alikes import looker
+from lantern_demo.ui.guess_pictures import looker
 from lantern_demo.ui.service import Service
 
 pytest.importorskip(

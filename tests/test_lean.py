@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from lantern_demo.decoding.trees import static_tree
-from lantern_demo.models.cpu import KINDS, exact_kind, supported
+from lantern_demo.models.cpu import PRODUCTS, exact_product, supported
 from lantern_demo.models.llamagen import LeanDrafter
 
-SUPPORTED = [kind for kind in KINDS if supported(kind)]
+SUPPORTED = [product for product in PRODUCTS if supported(product)]
 
 
 @pytest.fixture(autouse=True)
@@ -98,29 +98,29 @@ def test_fused_and_joined_models_compute_the_modules_states(model: str) -> None:
         )
 
 
-@pytest.mark.parametrize("kind", SUPPORTED)
+@pytest.mark.parametrize("product", SUPPORTED)
 @pytest.mark.parametrize("model", ["llamagen", "no bias", "feature layers"])
-def test_drafters_with_every_exact_kind_of_product(model: str, kind: str) -> None:
+def test_drafters_with_every_exact_kind_of_product(model: str, product: str) -> None:
     of = model_of("llamagen" if model == "no bias" else model)
     drafter = stored(networks(TEXT, bias=False)[1] if model == "no bias" else deepcopy(of.drafter))
-    fused = LeanDrafter(drafter, kind)
+    fused = LeanDrafter(drafter, product)
     found, wanted = outputs(fused, of.condition), outputs(drafter, of.condition)
     torch.testing.assert_close(found[0], wanted[0], atol=1e-4, rtol=1e-4)
     # the weight of a node's own output is a sum of two, which float16 rounds
-    near = 0.02 if model == "feature layers" and kind == "half" else 1e-4
+    near = 0.02 if model == "feature layers" and product == "half" else 1e-4
     torch.testing.assert_close(found[1], wanted[1], atol=near, rtol=near)
 
 
 def test_float16_weights_are_exact_where_they_hold_the_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lantern_demo.models.cpu.supported", lambda kind: True)
+    monkeypatch.setattr("lantern_demo.models.cpu.supported", lambda product: True)
     weight = torch.randn(48, 64, generator=torch.Generator().manual_seed(0))
-    assert exact_kind([weight.half().float()]) == "half"
-    assert exact_kind([weight.half().float(), weight]) == "packed"
-    assert exact_kind([torch.tensor([1e6])]) == "packed"  # beyond what float16 reaches
-    monkeypatch.setattr("lantern_demo.models.cpu.supported", lambda kind: kind == "plain")
-    assert exact_kind([torch.zeros(1)]) == "plain"
+    assert exact_product([weight.half().float()]) == "half"
+    assert exact_product([weight.half().float(), weight]) == "packed"
+    assert exact_product([torch.tensor([1e6])]) == "packed"  # beyond what float16 reaches
+    monkeypatch.setattr("lantern_demo.models.cpu.supported", lambda product: product == "plain")
+    assert exact_product([torch.zeros(1)]) == "plain"
 
 
 @pytest.mark.parametrize(

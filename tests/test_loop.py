@@ -127,9 +127,12 @@ def test_cancelling_and_inference_mode(method: str) -> None:
 @pytest.mark.parametrize(
     ("call", "complaint"),
     [
-        (partial(start, "lantern++", tree=Window(4)), "which relaxes; Window needs the exact rule"),
+        (
+            partial(start, "lantern++", drafts=Window(4)),
+            "which relaxes; Window needs the exact rule",
+        ),
         (partial(start, "lantern", neighbours=NEIGHBOURS[:, :3]), r"has shape \[12, 3\]"),
-        (partial(start, "eagle2", tree=DynamicTree(20, 1, 30)), "20 children per node"),
+        (partial(start, "eagle2", drafts=DynamicTree(20, 1, 30)), "20 children per node"),
         (partial(start, "eagle1", drafter=None), "drafter is None; StaticTree needs one"),
         (partial(Sampling, float("nan")), "temperature is nan"),
         (partial(DynamicTree, 2, 1, 8), "between 2 and 7"),

@@ -200,11 +200,11 @@ def test_every_draft_has_the_chance_that_was_asked_for() -> None:
     best, *_ = likeliest = chances.values.tolist()
     depths = []
     for chance in (0.05, 0.15, 0.3):
-        policy, root = OptTree(chance), torch.zeros(1, dtype=torch.int64)
-        propose = OptTreeProposer(policy, context).propose
+        drafts, root = OptTree(chance), torch.zeros(1, dtype=torch.int64)
+        propose = OptTreeProposer(drafts, context).propose
         draft = propose(root, Passes(), lambda hidden: logits.expand(1, 1, -1), torch.empty(0))
         for depth in range(1, draft.tree.depth + 1):
-            count = sum(best ** (depth - 1) * p >= chance for p in likeliest[: policy.width])
+            count = sum(best ** (depth - 1) * p >= chance for p in likeliest[: drafts.width])
             level = draft.tokens[draft.tree.depths == depth]
             assert level.tolist() == chances.indices[:count].tolist()
         depths.append(draft.tree.depth)

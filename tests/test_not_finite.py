@@ -131,13 +131,13 @@ TREES += [("lantern", DynamicTree(3, 2, 9))]
 
 
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize(("method", "tree"), TREES)
-def test_a_drafter_that_fails_is_named(method: str, tree: Any, how: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("method", "drafts"), TREES)
+def test_a_drafter_that_fails_is_named(method: str, drafts: Any, how: dict[str, Any]) -> None:
     """At the first draft and at a later one, at every level, by one number or all."""
     cases = [(every(torch.nan), 1, 0), *((spoil, 2, 0) for spoil in SPOILS)]
-    cases += [(every(torch.nan), 2, above) for above in range(1, tree.deepest)]
+    cases += [(every(torch.nan), 2, above) for above in range(1, drafts.deepest)]
     for number, case in enumerate(cases):
-        for steps, said in runs(method, drafter=case, tree=tree, **how):
+        for steps, said in runs(method, drafter=case, drafts=drafts, **how):
             assert said == NO_DRAFT_PROBS and len(steps) == case[1], number
 
 

@@ -11,7 +11,7 @@ import pytest
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.record import Record
 from lantern_demo.settings.settings import Settings
-from lantern_demo.ui.evidence import evidence_of
+from lantern_demo.ui.decisions import decision_of
 from lantern_demo.ui.numbers import bibtex, numbers_html, tsv
 from lantern_demo.ui.recorded import recorded_runs
 
@@ -94,8 +94,8 @@ def test_what_is_copied_travels_as_text() -> None:
 def test_how_much_a_look_alike_was_lent() -> None:
     """Of 0.4 that it had to reach, 0.1 was its own; of 0.5, 0.4."""
     entry = made_record()["methods"]["lantern++"]
-    rules = evidence_of(Settings(), METHODS["lantern++"])
+    rules = decision_of(Settings(), METHODS["lantern++"])
     assert rules.lent(entry) == pytest.approx([0.75, 0.2])
-    assert evidence_of(Settings(), METHODS["eagle1"]).lent(entry) == []
+    assert decision_of(Settings(), METHODS["eagle1"]).lent(entry) == []
     entry["events"]["trials"] = [[], [], [], []]
     assert rules.lent(entry) == [], "a captured step keeps no numbers"

@@ -27,8 +27,8 @@ from lantern_demo.bench.audit import glance, judged, rows_of
 from lantern_demo.bench.toy import CASES
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import families
+from lantern_demo.settings.named_trees import TREES
 from lantern_demo.settings.settings import Settings
-from lantern_demo.settings.trees import TREES
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

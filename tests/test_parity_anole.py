@@ -78,7 +78,7 @@ def test_verification(case: Golden, fixed: bool) -> None:
     assert cache.positions(t + depths).tolist() == golden["tree_position_ids_both"].tolist()
     visible = F.pad(mask, (t, 7 if fixed else 0), value=True)  # some slots more, as a bucket has
     visible[:, t + n :] = False
-    cache.both[:, :, :, t + n :] = 7.0  # what lies there must not matter
+    cache.storage[:, :, :, t + n :] = 7.0  # what lies there must not matter
     hidden = target.forward(Pass(tokens, t + depths, t + torch.arange(n), visible), cache)
     close(hidden, golden["tree_hidden"])
     guided = guide(target.head(hidden), float(golden["cfg_scale"]))
@@ -93,7 +93,7 @@ def test_drafter_and_its_trees(case: Golden) -> None:
     """Two calls: from the prompt, then behind some accepted nodes."""
     golden, drafter = case.tensors, anole_drafter(case)
     target, condition, _, _ = prefilled(case)
-    policy = DynamicTree(
+    drafts = DynamicTree(
         case.about["top_k"], case.about["depth"], case.about["total_tokens_argument"]
     )
     sampling = Sampling(temperature=0, cfg_scale=float(golden["cfg_scale"]))
@@ -102,7 +102,7 @@ def test_drafter_and_its_trees(case: Golden) -> None:
     first = golden["drafter_input_ids"][0, -1:] - FIRST
     output = passes.begin(drafter, golden["prefill_hidden"], first, cache, condition)
     close(output, golden["drafter_out_hidden_stable"][:, -1:])
-    draft = dynamic_draft(policy, first, output, spy, target, cache, sampling)
+    draft = dynamic_draft(drafts, first, output, spy, target, cache, sampling)
     positions = cache.positions(torch.full_like(spy.tokens[0], spy.slots[0]))
     assert positions.tolist() == golden["drafter_positions_level1"].tolist()
     close(spy.outputs[0], golden["drafter_out_hidden_level1"])
@@ -118,7 +118,7 @@ def test_drafter_and_its_trees(case: Golden) -> None:
     close(every, golden["c2_out_hidden_stable"])
     close(output, golden["c2_out_hidden_stable"][:, -1:])
     same_tree(
-        dynamic_draft(policy, tokens[-1:], output, spy, target, cache, sampling), golden, "c2_"
+        dynamic_draft(drafts, tokens[-1:], output, spy, target, cache, sampling), golden, "c2_"
     )
 
 

@@ -27,7 +27,7 @@ from lantern_demo.decoding.ops import Ops
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.models.llamagen import Drafter
-from lantern_demo.settings.trees import STATIC_TREES
+from lantern_demo.settings.named_trees import STATIC_TREES
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def stable_pass(
     else:
         last = passes.stable_pass(drafter, tokens, hidden, cache)
         cache.length -= len(tokens)
-    every = passes.stable_pass(drafter, tokens, hidden, cache, asked=len(tokens))
+    every = passes.stable_pass(drafter, tokens, hidden, cache, outputs=len(tokens))
     close(last, every[:, -1:])
     return last, every
 
@@ -95,22 +95,22 @@ def test_dynamic_trees(case: Golden, probs: str) -> None:
     golden, header = case.tensors, case.about
     target, drafter = lantern_target(case), lantern_drafter(case)
     sampling = sampling_of(None if probs == "greedy" else header["processor"], golden)
-    policy = DynamicTree(header["top_k"], header["depth"], header["total_tokens_argument"])
+    drafts = DynamicTree(header["top_k"], header["depth"], header["total_tokens_argument"])
     accepted = golden[f"c2_{probs}_hidden_states"]
     close(drafter.rope[: len(golden["drafter_freqs_cis"])], golden["drafter_freqs_cis"])
 
-    cache = drafter.new_cache(2, accepted.shape[1] + policy.depth * policy.top_k)
+    cache = drafter.new_cache(2, accepted.shape[1] + drafts.depth * drafts.top_k)
     token = golden["input_ids"][0, -1:]
     output, outputs = stable_pass(drafter, token, golden["hidden_states"], cache)
     close(outputs, golden["c1_greedy_out_hidden_0"])
     assert cache.length == golden["input_ids"].shape[1] - 1
     spy = Spy(drafter)
     same_tree(
-        dynamic_draft(policy, token, output, spy, target, cache, sampling), golden, f"c1_{probs}"
+        dynamic_draft(drafts, token, output, spy, target, cache, sampling), golden, f"c1_{probs}"
     )
-    assert len(spy.outputs) == policy.depth
+    assert len(spy.outputs) == drafts.depth
     if probs == "greedy":  # the other distribution's passes were not recorded
-        for level in range(1, policy.depth + 1):
+        for level in range(1, drafts.depth + 1):
             same_for_both_rows(spy.tokens[level - 1], golden[f"c1_greedy_in_ids_{level}"])
             assert set(golden[f"c1_greedy_pos_{level}"].tolist()) == {spy.slots[level - 1]}
             close(spy.outputs[level - 1], golden[f"c1_greedy_out_hidden_{level}"])
@@ -119,7 +119,7 @@ def test_dynamic_trees(case: Golden, probs: str) -> None:
     output, outputs = stable_pass(drafter, tokens, accepted, cache)
     close(outputs, golden[f"c2_{probs}_out_hidden_0"])
     same_tree(
-        dynamic_draft(policy, tokens[-1:], output, spy, target, cache, sampling),
+        dynamic_draft(drafts, tokens[-1:], output, spy, target, cache, sampling),
         golden,
         f"c2_{probs}",
     )

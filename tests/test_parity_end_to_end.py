@@ -17,7 +17,7 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.text import left_pad
-from lantern_demo.settings.trees import STATIC_TREES
+from lantern_demo.settings.named_trees import STATIC_TREES
 
 Way = tuple[Rule, DraftConfig]
 VANILLA: Way = Rule(), DraftConfig()
@@ -37,10 +37,10 @@ def models_of(case: Golden, prompt: str) -> tuple[Any, Any, Any]:
 
 def decoded(case: Golden, models: tuple[Any, Any, Any], way: Way, tokens: int) -> Iterator[Any]:
     """The steps and the result of a greedy run."""
-    rule, tree = way
+    rule, drafts = way
     sampling = Sampling(temperature=0, cfg_scale=case.about["cfg_scale"])
     knobs: dict[str, Any] = {"sampling": sampling, "neighbours": case.tensors["nearest"]}
-    return decode(*models, num_tokens=tokens, rule=rule, tree=tree, **knobs)
+    return decode(*models, num_tokens=tokens, rule=rule, drafts=drafts, **knobs)
 
 
 def way_of(case: Golden, run: str) -> Way:

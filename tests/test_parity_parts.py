@@ -29,7 +29,7 @@ from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models.text import clean
 from lantern_demo.models.tokenizer import ImageTokenizer
-from lantern_demo.settings.trees import STATIC_TREES
+from lantern_demo.settings.named_trees import STATIC_TREES
 
 
 def test_every_file_is_tested() -> None:
@@ -82,10 +82,10 @@ def test_static_trees(case: Golden, name: str) -> None:
     A tree that is not on offer by that name has the file's own paths.
     """
     wanted = case.about["trees"][name]
-    policy = StaticTree(STATIC_TREES.get(name, wanted["choices"]))
-    tree, tables = static_tree(policy.paths), wanted["target_side"]
-    assert [list(path) for path in policy.paths] == wanted["sorted_choices"]
-    assert tree.size == policy.nodes == wanted["num_nodes_without_root"] + 1
+    drafts = StaticTree(STATIC_TREES.get(name, wanted["choices"]))
+    tree, tables = static_tree(drafts.paths), wanted["target_side"]
+    assert [list(path) for path in drafts.paths] == wanted["sorted_choices"]
+    assert tree.size == drafts.nodes == wanted["num_nodes_without_root"] + 1
     assert tree.depth == wanted["depth"]
     assert tree.depths.bincount()[1:].tolist() == wanted["nodes_per_depth"]
     assert tree.depths.tolist() == tables["tree_position_ids"]

@@ -24,8 +24,8 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.window import Window
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result, record_of
-from lantern_demo.settings.settings import Settings, choice_of, planned, settings_of
-from lantern_demo.settings.trees import DEFAULTS, drafts_by_device
+from lantern_demo.settings.named_trees import DEFAULTS, drafts_by_device
+from lantern_demo.settings.settings import Settings, drafts_of, planned, settings_of
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import table
 
@@ -136,7 +136,7 @@ def test_what_is_not_given_of_a_dynamic_tree_is_the_trees(
 ) -> None:
     """Of the device's default tree where no tree is named; never more nodes than there can be."""
     for device, shape in (("cpu", cpu), ("cuda", cuda)):
-        found, _ = choice_of(DynamicTree, Settings(**given), DEFAULTS[device])
+        found, _ = drafts_of(DynamicTree, Settings(**given), DEFAULTS[device])
         assert found == DynamicTree(*shape), device
 
 
@@ -160,11 +160,11 @@ def test_more_nodes_than_the_default_tree_can_have_are_refused(pipe: Pipeline) -
 
 
 @pytest.mark.parametrize("device", list(DEFAULTS))
-@pytest.mark.parametrize("kind", [StaticTree, DynamicTree, Window])
-def test_a_default_is_given_again_by_its_settings(device: str, kind: Any) -> None:
-    drafts, source = choice_of(kind, Settings(), DEFAULTS[device])
+@pytest.mark.parametrize("cls", [StaticTree, DynamicTree, Window])
+def test_a_default_is_given_again_by_its_settings(device: str, cls: Any) -> None:
+    drafts, source = drafts_of(cls, Settings(), DEFAULTS[device])
     again = Settings().with_changes(**settings_of(drafts))
-    assert choice_of(kind, again, DEFAULTS["cpu"])[0] == drafts
+    assert drafts_of(cls, again, DEFAULTS["cpu"])[0] == drafts
     assert source == "default"
 
 

@@ -68,12 +68,12 @@ def test_captions_of_every_wording_are_read(omit: bool) -> None:
     for row, text in enumerate(captions.text(captions(scenes, 1, omit))):
         values = {name: int(tensor[row]) for name, tensor in scenes.items()}
         reading = BOOK.read(text)
-        assert reading.kinds == {values["thing"]}
-        for part, phrase in reading.said.items():
+        assert reading.things == {values["thing"]}
+        for part, phrase in reading.wording.items():
             assert phrase in wordings[part][values[part]], (text, part, phrase)
         bare = {part for part in OF_LANTERNS if not ATTRIBUTES[part][values[part]]}
         there = values.keys() - bare
-        assert reading.said.keys() <= there and (omit or reading.said.keys() == there), text
+        assert reading.wording.keys() <= there and (omit or reading.wording.keys() == there), text
     for prompt in (*KIND_OF, *truth(100).captions):
         assert BOOK.completed(prompt).prompt == prompt
 
@@ -91,7 +91,7 @@ def test_captions_of_every_wording_are_read(omit: bool) -> None:
     ],
 )
 def test_what_a_prompt_says(prompt: str, said: str) -> None:
-    assert ", ".join(BOOK.read(prompt).said.values()) == said
+    assert ", ".join(BOOK.read(prompt).wording.values()) == said
 
 
 MOON = "with a full moon"

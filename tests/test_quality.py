@@ -160,8 +160,8 @@ def test_the_command_names_the_pictures_of_seeds_that_all_methods_share(
             made = [pipe.generate(with_article(row["thing"]), method, seed=s).image for s in seeds]
             images = torch.stack([torch.from_numpy(numpy.array(one)) for one in made])
             found = names.named(images.permute(0, 3, 1, 2) / 255)
-            assert row[method] == things.told(found, row["thing"])
-    assert things.told(["cat", "apple", "owl", "apple"], "apple")["share"] == 0.5
+            assert row[method] == things.recognised(found, row["thing"])
+    assert things.recognised(["cat", "apple", "owl", "apple"], "apple")["share"] == 0.5
     for method, told in report["methods"].items():
         shares = [row[method]["share"] for row in report["things"]]
         assert told["mean_share"] == pytest.approx(sum(shares) / 2, abs=1e-4)

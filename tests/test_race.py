@@ -40,7 +40,7 @@ from lantern_demo.ui.actions import begin
 from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle
 from lantern_demo.ui.components import status_html
 from lantern_demo.ui.form import OTHERS
-from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.run_state import PageRun
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.twin import compare_twins
 
@@ -323,7 +323,7 @@ def pressed(event: Any) -> list[dict[Any, Any]]:
     service, w, _, form = event.fn.args
     preset = service.wait().defaults.as_dict()
     given = {form.methods: list(DEFAULT), form.seed: 3, form.prompt: PROMPT}
-    given |= {w.result: Shown(), w.keep: None}
+    given |= {w.result: PageRun(), w.keep: None}
     given |= {form.others: {name: preset[name] for name in OTHERS}}
     return list(event.fn(given | {knob: preset[name] for name, knob in form.knobs.items()}))
 
@@ -345,7 +345,7 @@ def test_the_place_in_the_queue_is_told(folder: Path) -> None:
     service, w, _ = page_of(folder, draw)
     for place, turn in ((3, service.wait().turn()), (2, nullcontext())):
         with turn:
-            told = begin(service, lambda: 2, w, w.status, False, Shown())[w.status]
+            told = begin(service, lambda: 2, w, w.status, False, PageRun())[w.status]
         assert told == status_html(texts.waits(place, 0.0), "busy")
 
 
@@ -353,11 +353,11 @@ def test_what_cannot_be_repeated_is_told(folder: Path, monkeypatch: pytest.Monke
     """Also pieces that differ from those of the record."""
     monkeypatch.setattr(compare, "REPEATS", 1)
     service, _, event = page_of(folder, repeat)
-    *_, last = event.fn(Shown())
+    *_, last = event.fn(PageRun())
     assert list(last.values()) == [status_html(texts.NOTHING_TO_REPEAT, "refused")]
     record = service.wait().generate(PROMPT, "eagle1", **KNOBS).record
     record["methods"]["eagle1"]["token_ids"][2] += 1
-    *_, last = event.fn(Shown(record=record))
+    *_, last = event.fn(PageRun(record=record))
     assert "EAGLE-1: other pieces, from piece 3 on." in next(iter(last.values()))
 
 
@@ -368,8 +368,10 @@ def test_a_fault_of_repeat_or_of_the_twin_ends_in_a_sentence(
         raise KeyError("type")
 
     monkeypatch.setattr(Service, "request", broken)
-    shown = Shown(record=load(folder, device="cpu").generate(PROMPT, "lantern", **KNOBS).record)
-    for handler, given in ((repeat, (shown,)), (compare_twins, ("lantern", shown))):
+    page_run = PageRun(
+        record=load(folder, device="cpu").generate(PROMPT, "lantern", **KNOBS).record
+    )
+    for handler, given in ((repeat, (page_run,)), (compare_twins, ("lantern", page_run))):
         _, _, event = page_of(folder, handler)
         *_, last = event.fn(*given)
         assert list(last) == [event.fn.args[2]], "beside the button that was pressed"
@@ -392,19 +394,19 @@ def test_a_frame_of_the_page_holds_only_what_is_new(
     monkeypatch.setattr(compare, "write_picture", lambda *of: saved.append("") or write(*of))
     service, w, event = page_of(config.parent, draw)
     opening, *frames = [answer for answer in pressed(event) if w.stage in answer]
-    assert [w.shown in answer for answer in (opening, *frames)].count(True) == 1
+    assert [w.page_run in answer for answer in (opening, *frames)].count(True) == 1
     views = [json.loads(answer[w.stage]) for answer in frames]
     assert len(views) > 50 and not any("pictures" in view for view in views)
     marks = Counter(
         (method, *mark) for view in views for method, new in view["fresh"].items() for mark in new
     )
     assert 0 < max(marks.values()) <= FRAMES_TOLD, "told again a few times alone"
-    shown = opening[w.shown]
-    for method, entry in shown.record["methods"].items():
+    page_run = opening[w.page_run]
+    for method, entry in page_run.record["methods"].items():
         told = {place: token for name, place, _, token in marks if name == method}
         assert [told[place] for place in range(entry["tokens"])] == entry["token_ids"]
-    assert len(saved) == len(DEFAULT) and set(shown.files) == set(DEFAULT)
-    final = json.loads(settle(service, w, shown, [])[w.stage])
+    assert len(saved) == len(DEFAULT) and set(page_run.files) == set(DEFAULT)
+    final = json.loads(settle(service, w, page_run, [])[w.stage])
     assert all(lane["picture"] for lane in final["lanes"]), "what a browser skipped is there"
     for lane in [*views[-1]["lanes"], *final["lanes"]]:
         assert "guidance" not in lane["ran"], "the folder's own preset needs no words"

@@ -196,7 +196,7 @@ def test_kept_runners_are_those_of_a_runs_own_settings(method: str, model: Model
         changes += [{"rule": Lantern(5, 0.2)}]
     else:
         chain = StaticTree([(0,), (0, 0), (0, 0, 0)])
-        changes += [{"noise": "shared"}, {"tree": chain}, {"drafter": model.other}]
+        changes += [{"noise": "shared"}, {"drafts": chain}, {"drafter": model.other}]
 
     def drawn(**more: Any) -> list[Any]:
         loose = {"rule": Lantern(5, 0.6)} if method == "lantern" else {}

@@ -63,9 +63,9 @@ def test_drafts_are_accepted_all_the_same(method: str) -> None:
 
 def test_a_second_child_is_kept_in_its_place() -> None:
     """In trees of a width of two: the nodes of a chain need no move."""
-    tree, seconds = StaticTree([(0,), (1,), (0, 0), (1, 0)]), 0
+    drafts, seconds = StaticTree([(0,), (1,), (0, 0), (1, 0)]), 0
     for seed in range(8):
-        steps, done = run("eagle1", 30, seed, noise="shared", tree=tree)
+        steps, done = run("eagle1", 30, seed, noise="shared", drafts=drafts)
         assert done.tokens == run("vanilla", 30, seed, noise="shared")[1].tokens
         seconds += sum(step.path[:2] == [0, 2] for step in steps)
     assert seconds > 8

@@ -102,8 +102,11 @@ def test_a_lesson_teaches_things_and_holds_lanterns(
 
     def losses() -> dict[str, torch.Tensor]:
         g = torch.Generator().manual_seed(3)
-        lit, more = (lanterns.nearest, lanterns.attributes), world.said(lanterns.attributes, 2)
-        return lesson(things, lit, world.said(both, 1), more, g)
+        lit, more = (
+            (lanterns.nearest, lanterns.attributes),
+            world.caption_ids(lanterns.attributes, 2),
+        )
+        return lesson(things, lit, world.caption_ids(both, 1), more, g)
 
     before = losses()
     assert max(before["lanterns"], before["opening"]) < 1e-3  # it is the teacher still

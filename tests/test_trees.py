@@ -1,4 +1,4 @@
-"""Tree policies, static trees, dynamic growth against a slow reference."""
+"""Sources of drafts, static trees, dynamic growth against a slow reference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lantern_demo.decoding.drafting import (
     Proposer,
     RunContext,
     StaticTree,
-    check_shape,
+    check_sizes,
 )
 from lantern_demo.decoding.interfaces import DEEPEST
 from lantern_demo.decoding.sampling import Sampling
@@ -39,21 +39,21 @@ def test_paths_that_make_no_tree(paths: object, complaint: str) -> None:
         StaticTree(paths)
 
 
-def slow_growth(probs: PathProbs, policy: DraftConfig) -> dict[tuple[int, ...], float]:
+def slow_growth(probs: PathProbs, drafts: DraftConfig) -> dict[tuple[int, ...], float]:
     """Obvious reference: all proposals by their token path, the best ones with ancestors; `probs`
     gives log-probabilities.
     """
     pool: dict[tuple[int, ...], float] = {}
     beam: dict[tuple[int, ...], float] = {(): 0.0}
-    for _ in range(policy.depth + 1):
+    for _ in range(drafts.depth + 1):
         proposals = {}
         for path, score in beam.items():
-            top = probs(path).topk(policy.top_k)
+            top = probs(path).topk(drafts.top_k)
             for step, token in zip(top.values, top.indices, strict=True):
                 proposals[(*path, int(token))] = score + float(step)
         pool.update(proposals)
-        beam = dict(sorted(proposals.items(), key=lambda item: -item[1])[: policy.top_k])
-    return dict(sorted(pool.items(), key=lambda item: -item[1])[: policy.nodes - 1])
+        beam = dict(sorted(proposals.items(), key=lambda item: -item[1])[: drafts.top_k])
+    return dict(sorted(pool.items(), key=lambda item: -item[1])[: drafts.nodes - 1])
 
 
 class PathProbs:
@@ -89,9 +89,9 @@ class PathProbs:
         return torch.stack([self(self.paths[at]) for at in hidden[0, :, 0].long().tolist()])[None]
 
 
-def grown(probs: PathProbs, policy: DynamicTree) -> tuple[Tree, Tensor]:
-    """The tree that a policy grows, and its tokens."""
-    proposer = policy.proposer(RunContext(Sampling(), torch.device("cpu"), probs.vocab, 8))
+def grown(probs: PathProbs, drafts: DynamicTree) -> tuple[Tree, Tensor]:
+    """The tree that drafts grow, and its tokens."""
+    proposer = drafts.proposer(RunContext(Sampling(), torch.device("cpu"), probs.vocab, 8))
     draft = proposer.propose(torch.zeros(1).long(), probs, probs.head, torch.empty(0))
     return draft.tree, draft.tokens
 
@@ -118,16 +118,16 @@ GROWN += [(DynamicTree(*shape), 16, None) for shape in ((10, 4, 59), (5, 2, 56))
 GROWN += [(DynamicTree(4, 3, 30), 8, kept) for kept in (1, 2)]  # so few tokens have mass
 
 
-@pytest.mark.parametrize(("policy", "vocab", "kept"), GROWN)
+@pytest.mark.parametrize(("drafts", "vocab", "kept"), GROWN)
 def test_growth_equals_its_slow_reference(
-    policy: DynamicTree, vocab: int, kept: int | None
+    drafts: DynamicTree, vocab: int, kept: int | None
 ) -> None:
     """Where too few tokens have mass, padding nodes are well-formed and cannot be reached."""
     for seed in range(5):
         probs = PathProbs(vocab, seed, kept)
-        tree, tokens = grown(probs, policy)
+        tree, tokens = grown(probs, drafts)
         paths = paths_of(tree, tokens)
-        scores = slow_growth(probs, policy)
+        scores = slow_growth(probs, drafts)
         wanted = {(), *(path for path, score in scores.items() if math.isfinite(score))}
         assert wanted <= set(paths)
         padding = [node for node in range(1, tree.size) if tree.parents[node] == node]
@@ -157,7 +157,7 @@ def check_chain(deepest: int, /, **wrong: int) -> None:
     told: dict[str, Any] = {"nodes": deepest + 1, "width": 1, "deepest": deepest, **wrong}
     proposer = Proposer("cpu")
     proposer.tree = static_tree([(0,) * depth for depth in range(1, deepest + 1)])
-    check_shape(type("Chain", (DraftConfig,), told)(), proposer)
+    check_sizes(type("Chain", (DraftConfig,), told)(), proposer)
 
 
 @pytest.mark.parametrize("wrong", [{"nodes": 2}, {"width": 0}, {"deepest": 1}])

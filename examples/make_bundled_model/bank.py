@@ -118,7 +118,7 @@ class World:
             found.append(part)
         return joined(found)
 
-    def said(
+    def caption_ids(
         self, attributes: dict[str, Tensor], seed: int, omit: bool = True
     ) -> tuple[Tensor, Tensor]:
         """Caption scenes -> ids [B, PREFIX] with an end mark, and their mask."""

@@ -35,8 +35,8 @@ def sum_inside(world: World, held: Bank, known: bool) -> float:
         drop = torch.full((len(rows),), not known, device=world.device)
         tokens = part.drawn(torch.Generator(world.device).manual_seed(int(rows[0])))
         with cast(world.device):
-            said = world.said(part.attributes, 1, omit=False)
-            states = target_states(world.model, target, said, tokens, drop)
+            captions = world.caption_ids(part.attributes, 1, omit=False)
+            states = target_states(world.model, target, captions, tokens, drop)
             guess = target.lm_head(states[..., : target.config.dim]).float().log_softmax(-1)
         off = missed(guess, part.codes, part.probs).divergence
         total += float((off * (part.cover > COVERED)).sum())
@@ -53,9 +53,9 @@ def check(run: Run, world: World, held: Bank) -> None:
     ids = sample_batch(copy.deepcopy(model.target), *condition, Sampling(), 5).to(device)
     whole = (model.target, model.text.ids(prompts), ids)
     nobody = torch.zeros(len(ids), dtype=torch.bool, device=device)
-    said = tuple(part.to(device) for part in whole[1])
+    captions = tuple(part.to(device) for part in whole[1])
     with cast(device):
-        states = target_states(model, model.target, said, ids, nobody)
+        states = target_states(model, model.target, captions, ids, nobody)
         probs: Tensor = model.target.lm_head(states).float().softmax(-1)
     run.tell(
         sum_inside=sum_inside(world, held, known=True),

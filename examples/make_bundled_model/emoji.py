@@ -97,9 +97,9 @@ def sprites(archive: Path) -> Tensor:
     return torch.stack(made)
 
 
-def write(path: Path, found: Tensor) -> None:
+def write(path: Path, sprites: Tensor) -> None:
     """Write sprites to a compressed file."""
-    numpy.savez_compressed(path, sprites=found.numpy())
+    numpy.savez_compressed(path, sprites=sprites.numpy())
 
 
 def read(path: Path) -> Tensor:

@@ -37,20 +37,22 @@ FOREIGN, STRIP, BELOW = 0.15, 8, 3
 # Share of pictures with wrong tokens, and the largest share of tokens that are wrong in one.
 NOISY, NOISE = 0.6, 0.25
 
-Said = tuple[Tensor, Tensor]  # a caption's ids [B, T] int64 and their mask [B, T] bool
+CaptionIds = tuple[Tensor, Tensor]  # a caption's ids [B, T] int64 and their mask [B, T] bool
 
 
-def target_states(model: Model, target: LlamaGen, said: Said, seen: Tensor, drop: Tensor) -> Tensor:
+def target_states(
+    model: Model, target: LlamaGen, captions: CaptionIds, seen: Tensor, drop: Tensor
+) -> Tensor:
     """Return hidden states [B, N, (1 + F) H] of tokens, with the caption hidden where `drop`."""
-    features, mask = model.text(*said)
+    features, mask = model.text(*captions)
     features = torch.where(drop[:, None, None], target.no_caption().to(features.dtype), features)
     return train_hidden(target, seen[:, :-1], features, mask)[:, target.config.prefix - 1 :]
 
 
-def opening(model: Model, target: LlamaGen, said: Said) -> Tensor:
+def opening(model: Model, target: LlamaGen, captions: CaptionIds) -> Tensor:
     """Return the logits [B, V] of the first token of pictures with these captions."""
-    features, mask = model.text(*said)
-    nothing = said[0][:, :0]
+    features, mask = model.text(*captions)
+    nothing = captions[0][:, :0]
     last = train_hidden(target, nothing, features, mask)[:, -1, : target.config.dim]
     return target.lm_head(last).float()
 
@@ -146,7 +148,12 @@ class Lesson:
             compile_layers(one.target)
 
     def __call__(
-        self, things: Bank, lanterns: Pictures, said: Said, more: Said, g: torch.Generator
+        self,
+        things: Bank,
+        lanterns: Pictures,
+        captions: CaptionIds,
+        more: CaptionIds,
+        g: torch.Generator,
     ) -> dict[str, Tensor]:
         """Return the losses of a batch; "loss" is minimised. Captions are of things first.
 
@@ -160,10 +167,10 @@ class Lesson:
         shaken = with_noise(with_strips(tokens[:n], g), tokens[other], g)
         seen = torch.cat((shaken, tokens[n:]))
         drop = torch.rand(len(seen), generator=g, device=seen.device) < DROPPED
-        features, mask = model.text(*said)
+        features, mask = model.text(*captions)
         read = model.target.cls_embedding(features).masked_fill(~mask[..., None], 0.0)
         mean = (read.sum(1) / mask.sum(1, keepdim=True)).float()
-        final, early, late = target_states(model, model.target, said, seen, drop).split(dim, -1)
+        final, early, late = target_states(model, model.target, captions, seen, drop).split(dim, -1)
         guess = model.target.lm_head(final).float().log_softmax(-1)
 
         every = {k: torch.cat((v, lit_attributes[k])) for k, v in things.attributes.items()}
@@ -188,7 +195,7 @@ class Lesson:
         weights = {"missed": MISSED, "plan": PLAN, "names": NAMES, "read": READ, "words": WORDS}
         total = torch.stack([weights.get(name, 1.0) * loss for name, loss in losses.items()]).sum()
         if len(lit):
-            wanted = self._taught((said[0][n:], said[1][n:]), seen[n:], drop[n:])
+            wanted = self._taught((captions[0][n:], captions[1][n:]), seen[n:], drop[n:])
             apart = (torch.xlogy(wanted, wanted) - wanted * guess[n:]).sum(-1)
             weight = 1 + self.top
             losses["lanterns"] = (apart * (weight / weight.mean())).mean()
@@ -216,15 +223,15 @@ class Lesson:
             total = total + missed(guess, things.codes[to], things.probs[to]).divergence.mean()
         return total / len(AHEAD)
 
-    def _opened(self, said: Said) -> Tensor:
+    def _opened(self, captions: CaptionIds) -> Tensor:
         """Return the divergence of first tokens from the teacher's law."""
         with torch.no_grad():
-            wanted = opening(self.teacher, self.teacher.target, said).softmax(-1)
-        guess = opening(self.model, self.model.target, said).log_softmax(-1)
+            wanted = opening(self.teacher, self.teacher.target, captions).softmax(-1)
+        guess = opening(self.model, self.model.target, captions).log_softmax(-1)
         return F.kl_div(guess, wanted, reduction="batchmean")
 
     @torch.no_grad()
-    def _taught(self, said: Said, seen: Tensor, drop: Tensor) -> Tensor:
+    def _taught(self, captions: CaptionIds, seen: Tensor, drop: Tensor) -> Tensor:
         """Return the teacher's distributions [B, N, V] of lanterns."""
-        hidden = target_states(self.teacher, self.teacher.target, said, seen, drop)
+        hidden = target_states(self.teacher, self.teacher.target, captions, seen, drop)
         return self.teacher.target.lm_head(hidden).float().softmax(-1)

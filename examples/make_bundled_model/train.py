@@ -88,7 +88,9 @@ def train_target(
         more = sample(OPENINGS, args.seed + 40_000_000 + step, lanterns=1.0).attributes()
         more = {k: v.to(run.device) for k, v in more.items()}
         with cast(run.device):
-            return lesson(shown, lit, world.said(both, step), world.said(more, step), g)
+            return lesson(
+                shown, lit, world.caption_ids(both, step), world.caption_ids(more, step), g
+            )
 
     parts = {"text": model.text, "target": model.target, "words_head": model.words_head}
     parts |= {"names_head": model.names_head, "reader_head": model.reader_head}
@@ -133,8 +135,8 @@ def own_pictures(run: Run, world: World, seed: int, lanterns: float) -> Pictures
         scenes = sample(group, seed + len(ids), lanterns=lanterns)
         attributes = {k: v.to(run.device) for k, v in scenes.attributes().items()}
         with torch.inference_mode():
-            said = world.said(attributes, len(ids), omit=False)
-            features, mask = world.model.text(*said)
+            captions = world.caption_ids(attributes, len(ids), omit=False)
+            features, mask = world.model.text(*captions)
         features = features.to(half.lm_head.weight.dtype)
         ids.append(sample_batch(half, features, mask, Sampling(), len(ids)).to(torch.int16))
         found.append(attributes)
@@ -172,7 +174,7 @@ def train_drafter(
         tokens, attributes = batch(step)
         with cast(run.device):
             with torch.no_grad():
-                said = model.text(*world.said(attributes, step))
+                said = model.text(*world.caption_ids(attributes, step))
                 hidden = train_hidden(target, tokens, *said)[:, -slots:].float()
             found = draft_losses(drafter, tokens, hidden, target.head, len(PASSES), 0.2)
         total = sum(weight * loss for weight, (loss, _) in zip(PASSES, found, strict=True))

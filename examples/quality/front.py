@@ -135,13 +135,13 @@ def scene_front(
     }
 
 
-def right_of(found: Readings) -> dict[str, Any]:
+def right_of(readings: Readings) -> dict[str, Any]:
     """Return the share of pictures in which each attribute matches the request, with Wilson's
     interval.
     """
     told = {}
     for name in (*READ, ALL):
-        values = found[name]
+        values = readings[name]
         right, of = int(values.sum()), len(values)
         told[name] = {
             "right": right,

@@ -57,12 +57,12 @@ def _point(row: Row) -> list[str]:
     ]
 
 
-def _loss(told: dict[str, Any] | None) -> str:
-    if told is None:
+def _loss(measure: dict[str, Any] | None) -> str:
+    if measure is None:
         return "-"
-    low, high = told["interval"]
+    low, high = measure["interval"]
     mark = "" if low <= 0 <= high else " *"
-    return f"{told['difference']:+.4f} ({low:+.4f} to {high:+.4f}){mark}"
+    return f"{measure['difference']:+.4f} ({low:+.4f} to {high:+.4f}){mark}"
 
 
 def _attributes(report: Report) -> str:
@@ -79,6 +79,6 @@ def _attributes(report: Report) -> str:
     return table(["", *READ, "all of them"], lines)
 
 
-def _share(told: dict[str, Any]) -> str:
-    low, high = told["interval"]
-    return f"{100 * told['share']:.1f} ({100 * low:.0f} to {100 * high:.0f})"
+def _share(measure: dict[str, Any]) -> str:
+    low, high = measure["interval"]
+    return f"{100 * measure['share']:.1f} ({100 * low:.0f} to {100 * high:.0f})"

@@ -56,7 +56,7 @@ from lantern_demo.bench.summary import Run
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.load import load
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.settings.trees import DEFAULT
+from lantern_demo.settings.named_trees import DEFAULT
 
 PICTURES, SWEPT = 1000, 200  # of a point, and of one with a knob moved
 

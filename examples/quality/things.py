@@ -112,10 +112,10 @@ def draw(
 def true_row(judge: Judge, pipe: Pipeline, renderer: Renderer, name: str) -> Row:
     """Name drawings of a thing that the judge does not know, through the image tokenizer."""
     tokens = true_tokens(pipe.networks, drawings(renderer, name, 2))
-    return {"thing": name, TRUE: told(judge.named(drawn(pipe.networks, tokens)), name)}
+    return {"thing": name, TRUE: recognised(judge.named(drawn(pipe.networks, tokens)), name)}
 
 
-def told(names: list[str], name: str) -> Row:
+def recognised(names: list[str], name: str) -> Row:
     """Return the share of `names` that are a thing's own, and the counts of the others."""
     wrong = Counter(names)
     right = wrong.pop(name, 0)
@@ -133,9 +133,9 @@ def summary(rows: list[Row], column: str) -> Row:
     }
 
 
-def sheet(shown: Mapping[str, Mapping[str, Pixels]]) -> Image.Image:
+def sheet(samples: Mapping[str, Mapping[str, Pixels]]) -> Image.Image:
     """Draw a row for each thing: its name, then its pictures [FIRST, H, H, 3] by each of SHOWN."""
-    rows, part = -(-len(shown) // BLOCKS), FIRST * TILE + GAP
+    rows, part = -(-len(samples) // BLOCKS), FIRST * TILE + GAP
     wide = NAME + len(SHOWN) * part
     image = Image.new("RGB", (BLOCKS * wide, HEAD + rows * TILE), "white")
     pen, font = ImageDraw.Draw(image), ImageFont.load_default(14)
@@ -143,7 +143,7 @@ def sheet(shown: Mapping[str, Mapping[str, Pixels]]) -> Image.Image:
         for column, method in enumerate(SHOWN):
             middle = left + column * part + FIRST * TILE / 2
             pen.text((middle, HEAD / 2), METHODS[method].label, "black", font, "mm")
-    for place, (name, pictures) in enumerate(shown.items()):
+    for place, (name, pictures) in enumerate(samples.items()):
         left, top = place // rows * wide + NAME, HEAD + place % rows * TILE
         pen.text((left - GAP, top + TILE / 2), name, "black", font, "rm")
         for column, method in enumerate(SHOWN):
@@ -181,16 +181,16 @@ def main() -> None:
     pipe, renderer = pipeline(*given), Renderer(emoji.read(args.sprites), "cpu")
     judge = Judge(features, ((name, drawings(renderer, name, 1)) for name in THINGS))
     rows = [true_row(judge, pipe, renderer, name) for name in tqdm(THINGS, "true drawings")]
-    seeds, shown = seeds_of(args.seed, args.pictures), dict[str, dict[str, Pixels]]()
+    seeds, samples = seeds_of(args.seed, args.pictures), dict[str, dict[str, Pixels]]()
     context = multiprocessing.get_context("spawn")  # OpenMP does not outlive a fork
     with ProcessPoolExecutor(args.processes, context) as pool:
         drawing = pool.map(partial(draw, given, args.methods), seeds.keys(), seeds.values())
         for row, pictures in zip(rows, tqdm(drawing, "things", len(rows)), strict=True):
             for method, pixels in pictures.items():
                 images = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255
-                row[method] = told(judge.named(images), row["thing"])
+                row[method] = recognised(judge.named(images), row["thing"])
             # copies, since a view would keep all pictures
-            shown[row["thing"]] = {by: made[:FIRST].copy() for by, made in pictures.items()}
+            samples[row["thing"]] = {by: made[:FIRST].copy() for by, made in pictures.items()}
     report = {
         "created": now(),
         "machine": machine_of(pipe.device),
@@ -206,7 +206,7 @@ def main() -> None:
     write(args.out, report, text)
     if args.sheet:
         args.sheet.parent.mkdir(parents=True, exist_ok=True)
-        sheet(shown).save(args.sheet, "WEBP", quality=80)
+        sheet(samples).save(args.sheet, "WEBP", quality=80)
     print(text)
 
 

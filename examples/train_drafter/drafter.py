@@ -133,7 +133,7 @@ def keep_states(
         p.detach().float().cpu().numpy().tobytes() for p in target.parameters() if p.dim() == 1
     )
     own.states = states
-    own.kind = hashlib.sha256(norms + str(target.feature_layers).encode()).hexdigest()[:12]
+    own.key = hashlib.sha256(norms + str(target.feature_layers).encode()).hexdigest()[:12]
 
 
 class Lesson:

@@ -44,7 +44,7 @@ class OwnPictures:
     sampling: Sampling
     # of n pictures and prompts, [rows * n, S, W]
     states: Callable[[Tensor, list[str]], Tensor] | None = None
-    kind: str = ""  # everything else that `states` depend on
+    key: str = ""  # everything else that `states` depend on
     _read: dict[str, tuple[Tensor, list[str]]] = field(default_factory=dict)
     _kept: dict[int, Tensor] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class OwnPictures:
         """
         assert self.states is not None
         if number not in self._kept:
-            path = self.folder / f"states{self.rank}-{number}-{self.kind}.pt"
+            path = self.folder / f"states{self.rank}-{number}-{self.key}.pt"
             if not path.exists():
                 ids, prompts = self.shard(number)
                 made = []

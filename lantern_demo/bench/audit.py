@@ -316,12 +316,12 @@ def glance(report: Report) -> str:
 def runs_in_words(rows: Sequence[Row]) -> str:
     """Describe how many runs the rows of each kind have."""
     parts = []
-    kinds = {True: "seeds a row with shared noise", False: "runs a row of the others"}
-    for paired, kind in kinds.items():
+    units = {True: "seeds a row with shared noise", False: "runs a row of the others"}
+    for paired, unit in units.items():
         counts = sorted({row.runs for row in rows if row.cell.paired == paired})
         if counts:
             most = f" to {counts[-1]:,}" if counts[-1] > counts[0] else ""
-            parts.append(f"{counts[0]:,}{most} {kind}")
+            parts.append(f"{counts[0]:,}{most} {unit}")
     return ", ".join(parts)
 
 

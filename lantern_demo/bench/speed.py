@@ -31,8 +31,8 @@ from lantern_demo.runs.load import load
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result, entry_of
 from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.settings.named_trees import TREES
 from lantern_demo.settings.settings import methods_of
-from lantern_demo.settings.trees import TREES
 
 Contestant = Callable[[str, int], Run]  # draws a prompt with a seed
 

@@ -196,15 +196,15 @@ class ToyDrafter(_Network):
         behind = torch.arange(PREFIXES + 1).unsqueeze(1) * VOCAB + torch.arange(VOCAB) + 1
         prefix = behind.clamp(max=PREFIXES)
         # any state is followed by a state of the drafter's
-        kinds = [prefix + (2 * row + 1) * (PREFIXES + 1) for row in (0, 0, 1, 1)]
-        self.behind = torch.cat(kinds).float().to(device)
+        states = [prefix + (2 * row + 1) * (PREFIXES + 1) for row in (0, 0, 1, 1)]
+        self.behind = torch.cat(states).float().to(device)
 
     def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: Any) -> None:
         cache.start(hidden.shape[1])
 
     def forward(self, nodes: Pass, hidden: Tensor, cache: KVCache) -> Tensor:
-        states = hidden[:, -nodes.asked :, 0].long()
-        return self.behind[states, nodes.tokens[-nodes.asked :]].unsqueeze(-1)
+        states = hidden[:, -nodes.outputs :, 0].long()
+        return self.behind[states, nodes.tokens[-nodes.outputs :]].unsqueeze(-1)
 
 
 def neighbours() -> Tensor:

@@ -15,7 +15,7 @@ ALIGNED = 8  # attention kernels need a multiple of this as the last dimension o
 class Store:
     """The slots of one layer that a pass writes, and those that it attends to."""
 
-    both: Tensor  # [rows, 2 heads, slots, head_dim], of the whole layer, keys first
+    layer_cache: Tensor  # [rows, 2 heads, slots, head_dim], of the whole layer, keys first
     slots: Tensor  # [n] int64, those that it writes
     k: Tensor  # [rows, heads, end, head_dim]
     v: Tensor
@@ -23,12 +23,12 @@ class Store:
     def __call__(self, kv: Tensor) -> tuple[Tensor, Tensor]:
         """Write the pass's keys and values kv [rows, 2 heads, n, head_dim]. Return all that it
         attends to."""
-        self.both.index_copy_(2, self.slots, kv)
+        self.layer_cache.index_copy_(2, self.slots, kv)
         return self.k, self.v
 
 
 class KVCache:
-    """Keys and values [layers, rows, heads, slots, head_dim], views of one storage `both` [layers,
+    """Keys and values [layers, rows, heads, slots, head_dim], views of one `storage` [layers,
     rows, 2 heads, slots, head_dim], so that one copy moves them. Neither the storage nor `padding`
     [rows, 1, 1, slots] ever moves or grows, so that captured graphs may hold on to both. Attention
     adds `padding` to the scores of slots: -inf for the padding of a prompt, else 0."""
@@ -48,10 +48,10 @@ class KVCache:
         device: torch.device | str = "cpu",
     ) -> None:
         sizes = layers, rows, 2 * heads, slots, head_dim
-        self.both = torch.zeros(sizes, dtype=dtype, device=device)
-        self.k, self.v = self.both.chunk(2, 2)
-        self.padding = self.both.new_zeros(rows, 1, 1, slots)
-        self.seen, self.hidden = self.both.new_zeros(()), self.both.new_full((), -torch.inf)
+        self.storage = torch.zeros(sizes, dtype=dtype, device=device)
+        self.k, self.v = self.storage.chunk(2, 2)
+        self.padding = self.storage.new_zeros(rows, 1, 1, slots)
+        self.seen, self.hidden = self.storage.new_zeros(()), self.storage.new_full((), -torch.inf)
 
     @property
     def rows(self) -> int:
@@ -86,15 +86,15 @@ class KVCache:
         """Return each layer's store for a pass that writes slots [n] int64 and attends to the first
         `end`. A CPU makes the views of all layers sooner in one call than in a call per layer."""
         k, v = self.k[:, :, :, :end], self.v[:, :, :, :end]
-        layers = zip(self.both.unbind(), k.unbind(), v.unbind(), strict=True)
-        return [Store(both, slots, *attended) for both, *attended in layers]
+        layers = zip(self.storage.unbind(), k.unbind(), v.unbind(), strict=True)
+        return [Store(layer_cache, slots, *attended) for layer_cache, *attended in layers]
 
     def move(self, source: Tensor, slots: Tensor) -> None:
         """Copy the slots `source` to `slots`, both int64 [n]."""
-        self.both.index_copy_(3, slots, self.both.index_select(3, source))
+        self.storage.index_copy_(3, slots, self.storage.index_select(3, source))
 
     def wipe(self) -> None:
         """Empty the cache, and overwrite it with zeros: a value that is not finite would reach a
         later run through a mask's 0 weight."""
         self.start(0)
-        self.both.zero_()
+        self.storage.zero_()

@@ -47,7 +47,7 @@ def _answers(rule: Rule, with_q: bool) -> dict[str, Tensor]:
     told = q if with_q else None
     whole, one = (NODES, vocabulary), (NODES, 1)
 
-    def asked(name: str, shapes: list[tuple[int, ...]], *given: Any) -> Any:
+    def answer(name: str, shapes: list[tuple[int, ...]], *given: Any) -> Any:
         try:
             found = getattr(rule, name)(*given)
         except Exception as error:
@@ -59,12 +59,12 @@ def _answers(rule: Rule, with_q: bool) -> dict[str, Tensor]:
             raise ValueError(f"{rule!r:.80}: {name} must return {allowed} {asks}, got {got}")
         return found
 
-    target = asked("target", [whole], p, told)
+    target = answer("target", [whole], p, told)
     qx = q.gather(1, x) if with_q else None
-    threshold = asked("threshold", [(NODES, DRAFTS), one], u, qx, target)
-    members = asked("members", [], target, ids[:, :1], drafted[:, :1])
-    score = asked("score", [one], members, depth)
-    left = asked("reject", [whole], target, told, members, depth)
+    threshold = answer("threshold", [(NODES, DRAFTS), one], u, qx, target)
+    members = answer("members", [], target, ids[:, :1], drafted[:, :1])
+    score = answer("score", [one], members, depth)
+    left = answer("reject", [whole], target, told, members, depth)
     if not bool((left >= 0).all()):
         raise ValueError(f"{rule!r:.80}: reject must return numbers of at least 0")
     # the exact rule rejects only drafts that p has less of than q

@@ -24,7 +24,7 @@ class Config:
     num_tokens: int  # of the picture
     sampling: Sampling = field(default_factory=Sampling)
     rule: Rule = field(default_factory=Rule)
-    tree: DraftConfig = field(default_factory=DraftConfig)
+    drafts: DraftConfig = field(default_factory=DraftConfig)
     # [V, >= k] int32 or int64, each token's nearest others; rules that relax need them
     neighbours: Tensor | None = None
     seed: int = 0  # to 2**32 - 1: a CPU's generator would drop further bits
@@ -39,18 +39,18 @@ class Config:
         assert 1 <= self.num_tokens <= self.positions and len(self.keep) < self.num_tokens
         assert 0 <= self.seed < 2**32 and self.noise in NOISE
         assert self.neighbours is not None or not columns(self.rule)
-        if self.tree.drafts_own_draws and self.rule.relaxes:
-            needs = f"{type(self.tree).__name__} needs the exact rule"
+        if self.drafts.drafts_own_draws and self.rule.relaxes:
+            needs = f"{type(self.drafts).__name__} needs the exact rule"
             raise ValueError(f"rule is {self.rule}, which relaxes; {needs}")
 
     def check_models(self, vocabulary: int, drafter: object) -> None:
         """Raise ValueError if the drafts need a missing drafter, or if tree or neighbour table do
         not fit the vocabulary."""
-        if self.tree.needs_drafter and drafter is None:
-            raise ValueError(f"drafter is None; {type(self.tree).__name__} needs one")
-        if self.tree.width > vocabulary:
+        if self.drafts.needs_drafter and drafter is None:
+            raise ValueError(f"drafter is None; {type(self.drafts).__name__} needs one")
+        if self.drafts.width > vocabulary:
             raise ValueError(
-                f"tree has {self.tree.width} children per node; "
+                f"tree has {self.drafts.width} children per node; "
                 f"allowed are at most the {vocabulary} tokens"
             )
         if columns(self.rule) and self.neighbours is not None:
@@ -67,7 +67,7 @@ class Config:
         instead. At temperature 0 there is no noise, and every rule without neighbours compares."""
         if self.sampling.greedy:
             return not columns(self.rule)
-        return not self.rule.relaxes and (self.noise == "shared" or self.tree.drafts_own_draws)
+        return not self.rule.relaxes and (self.noise == "shared" or self.drafts.drafts_own_draws)
 
     @property
     def noise_used(self) -> Literal["shared", "independent", "none"]:
@@ -91,4 +91,4 @@ class Config:
     def no_draft(self, missing: int) -> bool:
         """Whether a step with `missing` tokens left needs no drafts: the last token is the bonus
         token after the root."""
-        return self.tree.nodes == 1 or missing == 1
+        return self.drafts.nodes == 1 or missing == 1

@@ -107,18 +107,21 @@ class DraftConfig:
         return Proposer(run.device)
 
 
-def check_shape(shape: DraftConfig, proposer: Proposer) -> None:
-    """Raise ValueError if a shape is not that of the drafts, which would bias them, or too deep."""
-    name, tree = type(shape).__name__, proposer.tree
+def check_sizes(drafts: DraftConfig, proposer: Proposer) -> None:
+    """Raise ValueError for sizes that are not the tree's, which would bias drafts, or too deep."""
+    name, tree = type(drafts).__name__, proposer.tree
     if tree is not None and tree.size > 1:  # else it has another tree in every step
-        told, own = (shape.nodes, shape.width, shape.deepest), (tree.size, tree.width, tree.depth)
+        told, own = (
+            (drafts.nodes, drafts.width, drafts.deepest),
+            (tree.size, tree.width, tree.depth),
+        )
         if told != own:
             why = f"its tree has {own}, the root included"
             raise ValueError(f"{name} has nodes, width and deepest {told}; {why}")
-    if shape.nodes > 1 and shape.width < 1:
-        raise ValueError(f"{name}.width is {shape.width}; it must be the most children of a node")
-    if shape.deepest > DEEPEST:
-        raise ValueError(f"{name}.deepest is {shape.deepest}; it must be at most {DEEPEST}")
+    if drafts.nodes > 1 and drafts.width < 1:
+        raise ValueError(f"{name}.width is {drafts.width}; it must be the most children of a node")
+    if drafts.deepest > DEEPEST:
+        raise ValueError(f"{name}.deepest is {drafts.deepest}; it must be at most {DEEPEST}")
 
 
 def check_at_least_one(name: str, value: int) -> None:
@@ -261,18 +264,18 @@ class DynamicProposer(Proposer):
     If too few proposals have a probability above 0, padding fills the tree: nodes that no child
     table names, so that they are never accepted."""
 
-    def __init__(self, policy: DynamicTree, sampling: Sampling, ops: Ops = PYTORCH) -> None:
-        self.policy, self.sampling, self.ops, self.tree = policy, sampling, ops, None
-        self.slots = policy.depth * policy.top_k
+    def __init__(self, drafts: DynamicTree, sampling: Sampling, ops: Ops = PYTORCH) -> None:
+        self.drafts, self.sampling, self.ops, self.tree = drafts, sampling, ops, None
+        self.slots = drafts.depth * drafts.top_k
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        policy, beam = self.policy, self.policy.top_k
-        depths, nodes, best, itself = _levels(policy, root.device)
+        drafts, beam = self.drafts, self.drafts.top_k
+        depths, nodes, best, itself = _levels(drafts, root.device)
         # the pool by depth; the root is its first entry, and scores above all others
         pool_scores, pool_tokens, pool_parents = [best], [root], [nodes[:1]]
         highest: list[Tensor] = []  # not list[Tensor](), which `torch.compile` cannot trace
         output, totals, in_pool, mask = passes.sync(), best.new_zeros(1), nodes[:1], itself
-        for depth in range(policy.depth + 1):
+        for depth in range(drafts.depth + 1):
             logits = guide(head(output), self.sampling.cfg_scale)
             probs = probabilities(logits, self.sampling, overwrite=True, cut=self.ops.cut)
             # A log-probability that rounding made positive would rank a child above its parent.
@@ -281,7 +284,7 @@ class DynamicProposer(Proposer):
             pool_scores.append((totals.unsqueeze(1) + steps).flatten())
             pool_tokens.append(proposals.flatten())
             pool_parents.append(in_pool.repeat_interleave(beam, output_size=len(in_pool) * beam))
-            if depth == policy.depth:
+            if depth == drafts.depth:
                 break
             totals, chosen = pool_scores[-1].topk(beam)
             rows = chosen // beam  # of the parents in the beam before
@@ -298,12 +301,12 @@ class DynamicProposer(Proposer):
         # the best entries always include their ancestors, even with ties and -inf. A NaN would sort
         # before the root.
         pool = torch.cat(pool_scores).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
-        kept = pool.sort(descending=True, stable=True).indices[: policy.nodes].sort().values
+        kept = pool.sort(descending=True, stable=True).indices[: drafts.nodes].sort().values
         node_of = torch.zeros_like(depths).index_copy_(0, kept, nodes)
         parents = node_of.index_select(0, torch.cat(pool_parents).index_select(0, kept))
         reachable = pool.index_select(0, kept) > -torch.inf
         tree = whole_tree(
-            parents, depths.index_select(0, kept), nodes, reachable, policy.deepest, policy.width
+            parents, depths.index_select(0, kept), nodes, reachable, drafts.deepest, drafts.width
         )
         tokens = torch.cat(pool_tokens).index_select(0, kept)
         drawn = tokens[tree.children.clamp(min=0)].masked_fill_(tree.children < 0, -1)
@@ -311,13 +314,13 @@ class DynamicProposer(Proposer):
 
 
 @lru_cache(maxsize=16)
-def _levels(policy: DynamicTree, device: torch.device) -> tuple[Tensor, ...]:
-    """Return the tensors that all trees of a policy share: the depths of the pool's entries, the
+def _levels(drafts: DynamicTree, device: torch.device) -> tuple[Tensor, ...]:
+    """Return the tensors that all trees of such drafts share: the depths of the pool's entries, the
     nodes, the root's score, and the mask of the beam at depth 1."""
-    beam = policy.top_k
-    counts = [1, beam, *([beam * beam] * policy.depth)]  # entries of the pool by depth
+    beam = drafts.top_k
+    counts = [1, beam, *([beam * beam] * drafts.depth)]  # entries of the pool by depth
     depths = [depth for depth, count in enumerate(counts) for _ in range(count)]
     best = torch.ones(1, device=device)  # above all scores
     itself = torch.eye(beam, dtype=torch.bool, device=device)
-    nodes = torch.arange(policy.nodes, device=device)
+    nodes = torch.arange(drafts.nodes, device=device)
     return torch.tensor(depths, device=device), nodes, best, itself

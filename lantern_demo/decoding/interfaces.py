@@ -36,7 +36,7 @@ class Pass(NamedTuple):
     visible: Tensor | None
 
     @property
-    def asked(self) -> int:
+    def outputs(self) -> int:
         """m, the nodes whose outputs are returned."""
         return 1 if self.visible is None else self.visible.shape[0]
 

@@ -78,19 +78,19 @@ def parts_of(config: Config, vocabulary: int) -> tuple[Proposer, Verifier]:
     run = RunContext(config.sampling, device, vocabulary, positions, ops=config.ops)
     if config.shared:
         shared = SharedNoiseVerifier(config, vocabulary)
-        return config.tree.proposer(run._replace(add_noise=shared.add_noise)), shared
-    return config.tree.proposer(run), RejectionVerifier(config, vocabulary)
+        return config.drafts.proposer(run._replace(add_noise=shared.add_noise)), shared
+    return config.drafts.proposer(run), RejectionVerifier(config, vocabulary)
 
 
 def key_of(
     target: Target, drafter: Drafter | None, config: Config, make_parts: Parts = parts_of
 ) -> Hashable:
     """Return everything that a runner's steps depend on, except for values set in each run."""
-    c, drafter = config, drafter if config.tree.needs_drafter else None
+    c, drafter = config, drafter if config.drafts.needs_drafter else None
     objects = (id(target), id(drafter), id(c.neighbours))  # a runner keeps them
     # the reason: captured kernels would stay after an error that refused all others
     here = c.torch_device, c.ops, c.ops.reason, c.positions
-    return *here, c.tree, c.sampling, c.rule, c.shared, make_parts, *objects
+    return *here, c.drafts, c.sampling, c.rule, c.shared, make_parts, *objects
 
 
 def decode(
@@ -108,7 +108,7 @@ def decode(
     iterator may be closed at any time. After an error of a kernel the run restarts with PyTorch's
     operations, with step 0. Raises ValueError at the call for models that do not fit the
     configuration."""
-    drafter = drafter if config.tree.needs_drafter else None
+    drafter = drafter if config.drafts.needs_drafter else None
     config.check_models(target.vocab_size, drafter)
     runners = Runners(most=0) if runners is None else runners
 
@@ -174,7 +174,7 @@ def _events(
         dict(clock.seconds),
         clock.decode_seconds,
         clock.waited_seconds,
-        config.tree.nodes,
+        config.drafts.nodes,
         runner.name,
         runner.reason or config.ops.reason,
         len(config.keep),

@@ -19,7 +19,7 @@ from torch import Tensor
 from .cache import ALIGNED, KVCache
 from .checks import check_draft
 from .config import Config
-from .drafting import Proposer, check_shape
+from .drafting import Proposer, check_sizes
 from .interfaces import Drafter, Pass, Target
 from .results import Kept, Step, pack_step, row_length, unpack_step
 from .sampling import NO_PROBS, guide, uniform_dtype, uniforms_of, warp
@@ -42,7 +42,7 @@ class Steps:
 
     length: Tensor  # [1], committed slots in both caches
     position: Tensor  # [1], position of the picture whose token the root draws
-    both: Tensor  # [2], these two, which advance together
+    progress: Tensor  # [2], these two, which advance together
     number: Tensor  # [1], of the step, from 1
     root: Tensor  # [1], the last committed token, which the target has not read
     accepted: Tensor  # [1], drafts that the previous step accepted
@@ -65,8 +65,8 @@ class Steps:
         proposer: Proposer,
         verifier: Verifier,
     ) -> None:
-        """Raises ValueError for a shape that is not the drafts'."""
-        check_shape(config.tree, proposer)
+        """Raises ValueError for drafts of other sizes than their tree."""
+        check_sizes(config.drafts, proposer)
         self.target = target
         self.drafter = drafter
         self.config = config
@@ -76,9 +76,9 @@ class Steps:
         self.verifier = verifier
         self.draws = verifier.draws + proposer.draws  # uniforms per step
         self.no_drafts = Proposer(config.torch_device)
-        self.depth = config.tree.deepest
+        self.depth = config.drafts.deepest
         # slots after the committed ones that a step writes
-        self.ahead = max(config.tree.nodes, proposer.slots, self.depth + 1)
+        self.ahead = max(config.drafts.nodes, proposer.slots, self.depth + 1)
         room = config.positions + self.ahead + ALIGNED
         self.cache = target.new_cache(config.rows, room)
         self.drafter_cache: KVCache | None = None
@@ -88,8 +88,8 @@ class Steps:
         device = config.torch_device
         self.arange = torch.arange(self.slots + ALIGNED, device=device)
         zero = self.arange.new_zeros(1)
-        self.both = self.arange.new_zeros(2)
-        self.length, self.position = self.both.split(1)
+        self.progress = self.arange.new_zeros(2)
+        self.length, self.position = self.progress.split(1)
         self.number = zero.clone()
         self.root = zero.clone()
         self.accepted = zero.clone()
@@ -97,7 +97,7 @@ class Steps:
         self.hidden = torch.empty(0, device=device)  # made by the first run, which knows its sizes
         dtype = uniform_dtype(device)
         self.uniforms = torch.zeros(config.positions, self.draws, dtype=dtype, device=device)
-        self.results = zero.new_zeros(config.positions, row_length(config.tree.nodes, self.depth))
+        self.results = zero.new_zeros(config.positions, row_length(config.drafts.nodes, self.depth))
         # nodes and depth of the newest tree, with drafts and without
         self.sizes: dict[bool, tuple[int, int]] = {}
 
@@ -172,7 +172,7 @@ class Steps:
 
     def state(self) -> list[Tensor]:
         """Return the tensors that a step changes, except for cache slots beyond the length."""
-        counts = [self.both, self.number, self.root, self.accepted]
+        counts = [self.progress, self.number, self.root, self.accepted]
         return [*counts, self.tokens, self.hidden, self.results, *self.proposer.state]
 
     # -- shapes
@@ -182,7 +182,7 @@ class Steps:
         it commits. None while steps in flight still decide whether another one is needed and
         whether it drafts."""
         missing = self.config.num_tokens - committed
-        fewest = 1 if self.config.tree.nodes == 1 else 2  # the last token needs no drafts
+        fewest = 1 if self.config.drafts.nodes == 1 else 2  # the last token needs no drafts
         if flying and missing < fewest:
             return None
         drafts = not self.config.no_draft(missing)
@@ -258,7 +258,7 @@ class Steps:
                 self.hidden[:, : len(path)] = self._for_drafter(hidden.index_select(1, path))
                 self.accepted.copy_(out.depth)
         self.number.add_(1)
-        self.both.add_(out.depth).add_(1)
+        self.progress.add_(out.depth).add_(1)
         self.sizes[self.shape.drafts] = tree.size, tree.depth
         self.kept = (tree, out) if tree.size > 1 else None
 

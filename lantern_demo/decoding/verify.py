@@ -59,7 +59,7 @@ class SharedNoiseVerifier:
 
     def __init__(self, config: Config, vocabulary: int) -> None:
         # drafts may reach beyond the picture's end
-        positions = 0 if config.sampling.greedy else config.positions + config.tree.deepest + 1
+        positions = 0 if config.sampling.greedy else config.positions + config.drafts.deepest + 1
         self.noise = torch.empty(positions, vocabulary, device=config.torch_device)
 
     def begin(self, seed: int) -> None:
@@ -93,8 +93,8 @@ class RejectionVerifier:
         self.rule = config.rule
         self.neighbours = config.neighbours
         self.greedy = config.sampling.greedy
-        self.width = config.tree.width
-        self.draws = config.tree.nodes * (self.width + 1)
+        self.width = config.drafts.width
+        self.draws = config.drafts.nodes * (self.width + 1)
 
     def begin(self, seed: int) -> None:
         """Do nothing: the uniforms are the run's."""

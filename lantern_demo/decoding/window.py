@@ -49,10 +49,10 @@ class WindowProposer(Proposer):
 
     tree: Tree
 
-    def __init__(self, policy: Window, run: RunContext) -> None:
-        chain = [(0,) * depth for depth in range(1, policy.nodes)]
+    def __init__(self, drafts: Window, run: RunContext) -> None:
+        chain = [(0,) * depth for depth in range(1, drafts.nodes)]
         self.tree = static_tree(chain, run.device)
-        self.slot = torch.arange(policy.deepest, device=run.device)
+        self.slot = torch.arange(drafts.deepest, device=run.device)
         self.tokens = torch.zeros_like(self.slot)  # the drafts
         self.state = (self.tokens,)
 

@@ -134,19 +134,19 @@ def _norm(x, out, eps, K: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.const
 
 
 @triton.jit
-def _gated(both, out, F: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
+def _gated(gate_up, out, F: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
     f = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     row = tl.program_id(1)
     if DEPENDENT:
         gdc_wait()
         gdc_launch_dependents()
-    gate = tl.load(both + row * 2 * F + f, mask=f < F, other=0.0).to(tl.float32)
-    up = tl.load(both + (row * 2 + 1) * F + f, mask=f < F, other=0.0).to(tl.float32)
+    gate = tl.load(gate_up + row * 2 * F + f, mask=f < F, other=0.0).to(tl.float32)
+    up = tl.load(gate_up + (row * 2 + 1) * F + f, mask=f < F, other=0.0).to(tl.float32)
     tl.store(out + row * F + f, (gate * tl.sigmoid(gate) * up).to(out.dtype.element_ty), mask=f < F)
 
 
 @triton.jit
-def _attended(q1, q2, k1, k2, v, bias, highest, total, found, scale, PRECISION: tl.constexpr):
+def _attended(q1, q2, k1, k2, v, bias, highest, total, sums, scale, PRECISION: tl.constexpr):
     """Add keys and values to a running softmax."""
     scores = tl.dot(q1, k1.T, input_precision=PRECISION)
     scores = tl.dot(q2, k2.T, scores, input_precision=PRECISION) * scale + bias.to(tl.float32)
@@ -155,9 +155,9 @@ def _attended(q1, q2, k1, k2, v, bias, highest, total, found, scale, PRECISION: 
     weights = tl.exp(scores - level[:, None])
     before = tl.exp(highest - level)
     total = total * before + tl.sum(weights, 1)
-    found = found * before[:, None]
-    found = tl.dot(weights.to(v.dtype), v, found, input_precision=PRECISION)
-    return higher, total, found
+    sums = sums * before[:, None]
+    sums = tl.dot(weights.to(v.dtype), v, sums, input_precision=PRECISION)
+    return higher, total, sums
 
 
 @triton.jit
@@ -169,7 +169,7 @@ def _attend(
     head = tl.program_id(0)
     row = tl.program_id(1)
     half: tl.constexpr = D // 2
-    kind = cache.dtype.element_ty
+    dtype = cache.dtype.element_ty
     node = tl.arange(0, BQ)
     pair = tl.arange(0, half)[None]
     d = tl.arange(0, D)[None]
@@ -198,14 +198,14 @@ def _attend(
     read = qkv + ((row * nodes + node[:, None]) * 3 * HEADS + head) * D
     a = tl.load(read + pair, mask=here, other=0.0)
     b = tl.load(read + half + pair, mask=here, other=0.0)
-    q1 = (a * cos - b * sin).to(kind)
-    q2 = (a * sin + b * cos).to(kind)
+    q1 = (a * cos - b * sin).to(dtype)
+    q2 = (a * sin + b * cos).to(dtype)
     read += HEADS * D
     a = tl.load(read + pair, mask=here, other=0.0)
     b = tl.load(read + half + pair, mask=here, other=0.0)
-    new1 = (a * cos - b * sin).to(kind)
-    new2 = (a * sin + b * cos).to(kind)
-    new = tl.load(read + HEADS * D + d, mask=here, other=0.0).to(kind)
+    new1 = (a * cos - b * sin).to(dtype)
+    new2 = (a * sin + b * cos).to(dtype)
+    new = tl.load(read + HEADS * D + d, mask=here, other=0.0).to(dtype)
     write = slot[:, None] * D
     tl.store(keys + write + pair, new1, mask=here)
     tl.store(keys + write + half + pair, new2, mask=here)
@@ -213,14 +213,14 @@ def _attend(
 
     highest = tl.full((BQ,), -float("inf"), tl.float32)
     total = tl.zeros((BQ,), tl.float32)
-    found = tl.zeros((BQ, D), tl.float32)
+    sums = tl.zeros((BQ, D), tl.float32)
     # the new keys and values are still in registers
-    highest, total, found = _attended(
-        q1, q2, new1, new2, new, new_bias, highest, total, found, scale, PRECISION
+    highest, total, sums = _attended(
+        q1, q2, new1, new2, new, new_bias, highest, total, sums, scale, PRECISION
     )
     if WHOLE:
-        highest, total, found = _attended(
-            q1, q2, k1, k2, v, old_bias, highest, total, found, scale, PRECISION
+        highest, total, sums = _attended(
+            q1, q2, k1, k2, v, old_bias, highest, total, sums, scale, PRECISION
         )
     else:
         for start in range(0, first, BS):
@@ -230,13 +230,13 @@ def _attend(
             k2 = tl.load(keys + here_at[:, None] * D + half + pair, mask=old[:, None], other=0.0)
             v = tl.load(values + here_at[:, None] * D + d, mask=old[:, None], other=0.0)
             old_bias = tl.load(seen + here_at[None], mask=here & old[None], other=-float("inf"))
-            highest, total, found = _attended(
-                q1, q2, k1, k2, v, old_bias, highest, total, found, scale, PRECISION
+            highest, total, sums = _attended(
+                q1, q2, k1, k2, v, old_bias, highest, total, sums, scale, PRECISION
             )
     # old slots between the new ones are not read, so that no number would be right
-    found = tl.where(gaps == 0, found / total[:, None], float("nan"))
+    sums = tl.where(gaps == 0, sums / total[:, None], float("nan"))
     to = out + (row * nodes + node[:, None]) * HEADS * D + head * D + d
-    tl.store(to, found.to(out.dtype.element_ty), mask=here)
+    tl.store(to, sums.to(out.dtype.element_ty), mask=here)
 
 
 def _launched(early: bool) -> dict[str, Any]:
@@ -301,10 +301,12 @@ def _by_library(x: Tensor, weight: Tensor, gated: bool, onto: Tensor | None, ear
         return x @ weight.t()
     if not gated:
         return torch.mm(x, weight.t(), out_dtype=torch.float32)
-    both = x @ weight.t()
-    width = both.shape[1] // 2
-    out = both.new_empty(len(both), width)
-    _gated[triton.cdiv(width, 1024), len(both)](both, out, F=width, BLOCK=1024, **_launched(early))
+    gate_up = x @ weight.t()
+    width = gate_up.shape[1] // 2
+    out = gate_up.new_empty(len(gate_up), width)
+    _gated[triton.cdiv(width, 1024), len(gate_up)](
+        gate_up, out, F=width, BLOCK=1024, **_launched(early)
+    )
     return out
 
 
@@ -361,20 +363,20 @@ class FusedLayer:
         self.qkv = attention.qkv.weight
         self.out = attention.o_proj.weight
         self.after = layer.post_attention_layernorm.eps
-        self.gate_up = layer.mlp.both.weight
+        self.gate_up = layer.mlp.gate_up_proj.weight
         self.down = layer.mlp.down_proj.weight
         self.early = early
 
     @guarded
     def __call__(
-        self, x: Tensor, rotation: Tensor, bias: Tensor, store: Store, asked: int
+        self, x: Tensor, rotation: Tensor, bias: Tensor, store: Store, outputs: int
     ) -> Tensor:
         """As `llama.Layer.forward` for all nodes; x [R, n, H] is overwritten."""
         rows, nodes, dim = x.shape
         flat = x.view(-1, dim)
         qkv = linear(flat, self.qkv, self.before, early=self.early)
         heads = qkv.view(rows, nodes, 3, self.heads, -1)
-        attended = attend(heads, rotation, store.slots, bias, store.both, self.early)
+        attended = attend(heads, rotation, store.slots, bias, store.layer_cache, self.early)
         linear(attended.view(-1, dim), self.out, onto=flat, early=self.early)
         gated = linear(flat, self.gate_up, self.after, gated=True, early=self.early)
         linear(gated, self.down, onto=flat, early=self.early)

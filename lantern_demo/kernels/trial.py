@@ -99,10 +99,10 @@ def check_layers(network: Any, layers: Sequence[Any]) -> None:
             _check_layer(network, layers[at], at, case)
     if network.rope.is_cuda:
         for case in REPLAYED:
-            _check_replays(layers, *_nodes(network, *case), _told(case))
+            _check_replays(layers, *_nodes(network, *case), _in_words(case))
 
 
-def _told(case: tuple[int, int, float]) -> str:
+def _in_words(case: tuple[int, int, float]) -> str:
     return f"(rows {case[0]}, nodes {case[1]})"
 
 
@@ -123,14 +123,14 @@ def _check_layer(network: Any, kernel: Any, at: int, case: tuple[int, int, float
     off, allowed = _off(found, exact, spread), WORSE * max(least, _off(wanted, exact, spread))
     if not off <= allowed:  # also NaN
         told = f"layer {at + 1} is off by {off:.1e}, {allowed:.1e} allowed"
-        raise WrongNumbers(f"{told} {_told(case)}")
+        raise WrongNumbers(f"{told} {_in_words(case)}")
     written = written[..., nodes.slots, :]
     spread = written.abs() + written.abs().mean()
     if not _off(cache[..., nodes.slots, :], written, spread) <= WORSE * least:
-        raise WrongNumbers(f"layer {at + 1} writes other keys or values {_told(case)}")
+        raise WrongNumbers(f"layer {at + 1} writes other keys or values {_in_words(case)}")
     kept, before = (_bits(x.index_fill(3, nodes.slots, 0.0)) for x in (cache, old))
     if not torch.equal(kept, before):
-        raise WrongNumbers(f"layer {at + 1} writes to other slots {_told(case)}")
+        raise WrongNumbers(f"layer {at + 1} writes to other slots {_in_words(case)}")
 
 
 def _nodes(network: Any, rows: int, count: int, share: float) -> tuple[Nodes, Tensor]:
@@ -165,12 +165,12 @@ def _by(layers: Sequence[Any], nodes: Nodes, old: Tensor) -> tuple[Tensor, Tenso
     """Return what layers, one after another, make of nodes, and the cache that they share."""
     _, rows, both, slots, d = old.shape
     cache = KVCache(1, rows, both // 2, slots, d, dtype=old.dtype, device=old.device)
-    cache.both.copy_(old)
+    cache.storage.copy_(old)
     (store,) = cache.stores(nodes.slots, nodes.bias.shape[-1])
     x = nodes.x.clone()  # kernels overwrite it
     for layer in layers:
         x = layer(x, nodes.rotation, nodes.bias, store, len(nodes.slots))
-    return x.float(), cache.both
+    return x.float(), cache.storage
 
 
 def _off(found: Tensor, exact: Tensor, spread: Tensor) -> float:
@@ -181,7 +181,7 @@ def _bits(x: Tensor) -> Tensor:
     return x.view(torch.int32 if x.element_size() == 4 else torch.int16)
 
 
-def _check_replays(layers: Sequence[Any], nodes: Nodes, old: Tensor, told: str) -> None:
+def _check_replays(layers: Sequence[Any], nodes: Nodes, old: Tensor, words: str) -> None:
     """Raise WrongNumbers unless captured layers give the bits of eager ones."""
     wanted, here = _by(layers, nodes, old)[0], torch.cuda.current_stream(old.device)
     # torch's own stream would be that of the card that captured first
@@ -195,7 +195,7 @@ def _check_replays(layers: Sequence[Any], nodes: Nodes, old: Tensor, told: str) 
     for _ in range(REPLAYS):
         graph.replay()
         if not torch.equal(found, wanted):
-            raise WrongNumbers(f"replayed layers differ from eager ones {told}")
+            raise WrongNumbers(f"replayed layers differ from eager ones {words}")
 
 
 # -- the operations of the law

@@ -249,7 +249,7 @@ _UP = re.compile(r"vq\.decoder\.up\.(\d+)\.")
 def _chameleon_name(name: str, shapes: Shapes) -> str:
     # The library counts the decoder's levels from the codes, Chameleon from the picture.
     last = max(int(found[1]) for found in map(_UP.match, shapes) if found)
-    return _UP.sub(lambda found: f"decoder.up.{last - int(found[1])}.", name).removeprefix("vq.")
+    return _UP.sub(lambda match: f"decoder.up.{last - int(match[1])}.", name).removeprefix("vq.")
 
 
 LAYOUTS = {

@@ -53,7 +53,7 @@ class Networks:
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     # draws the tokenizer's tokens larger than the tokenizer does
     picture: PictureDecoder | None = None
-    # its own default draft trees: see `settings.trees.drafts_by_device`
+    # its own default draft trees: see `settings.named_trees.drafts_by_device`
     trees: Any = field(default_factory=dict)
     # settings that replace the defaults
     preset: dict[str, Any] = field(default_factory=dict)

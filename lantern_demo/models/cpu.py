@@ -23,7 +23,7 @@ from lantern_demo.models.llama import Layer, Store
 
 Matmul = Callable[[Tensor], Tensor]  # x [..., D] float32 -> [..., O] float32
 
-KINDS = {
+PRODUCTS = {
     "plain": "float32 products",
     "packed": "float32 products, packed weights (oneDNN)",
     "half": "float32 products, float16 weights (FBGEMM)",
@@ -32,8 +32,8 @@ FEW = 4  # rows of a matmul
 SMALL = 2**21  # numbers of a weight up to which `half`, on one thread, is as fast as several
 
 
-def exact_kind(weights: Iterable[Tensor]) -> str:
-    """Return the kind that gives float32 results with these weights.
+def exact_product(weights: Iterable[Tensor]) -> str:
+    """Return the product that gives float32 results with these weights.
 
     It is `half` where they are small and float16 holds them, else `packed`, else `plain`.
     """
@@ -41,19 +41,19 @@ def exact_kind(weights: Iterable[Tensor]) -> str:
         weight.numel() <= SMALL and torch.equal(weight.half().to(weight.dtype), weight)
         for weight in weights
     )
-    kinds = ("half", "packed") if held else ("packed",)
-    return next(filter(supported, kinds), "plain")
+    products = ("half", "packed") if held else ("packed",)
+    return next(filter(supported, products), "plain")
 
 
-def matmul(weight: Tensor, kind: str) -> Matmul:
+def matmul(weight: Tensor, product: str) -> Matmul:
     """Return the matmul x -> x weight^T with weight [O, D].
 
-    Raise RuntimeError or AttributeError if PyTorch lacks the kind.
+    Raise RuntimeError or AttributeError if PyTorch lacks the product.
     """
     weight = weight.detach()
-    if kind == "plain":
+    if product == "plain":
         return partial(F.linear, weight=weight.float())
-    if kind == "half":
+    if product == "half":
         return _half(weight.float())
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.float().contiguous(), None)
     run = torch.ops.mkldnn._linear_pointwise.default
@@ -73,12 +73,12 @@ def _with_filled_rows(run: Matmul) -> Matmul:
     return product
 
 
-def supported(kind: str) -> bool:
-    """Return whether this PyTorch has a kind and computes it correctly on this processor."""
+def supported(product: str) -> bool:
+    """Return whether this PyTorch has a product and computes it correctly on this processor."""
     x = torch.linspace(-1, 1, 4 * 64).view(4, 64)
     weight = torch.linspace(1, -0.5, 32 * 64).view(32, 64)
     try:
-        y = matmul(weight, kind)(x)
+        y = matmul(weight, product)(x)
     except (AttributeError, RuntimeError):
         return False
     return bool(((y - x @ weight.t()).abs() < 0.5).all())
@@ -139,22 +139,22 @@ class LeanLayer:
     `before` and `after` are its norms, `before` None for a layer without a norm before attention.
     """
 
-    def __init__(self, layer: Layer, kind: str, before: Matmul | None, after: Matmul) -> None:
+    def __init__(self, layer: Layer, product: str, before: Matmul | None, after: Matmul) -> None:
         attention = layer.self_attn
         self.heads = attention.heads
         self.before = before
         # `complex_rope` turns adjacent pairs
         q, k = (paired(part.weight, self.heads) for part in (attention.q_proj, attention.k_proj))
-        self.qkv = matmul(torch.cat((q, k, attention.v_proj.weight)), kind)
-        self.out = matmul(attention.o_proj.weight, kind)
+        self.qkv = matmul(torch.cat((q, k, attention.v_proj.weight)), product)
+        self.out = matmul(attention.o_proj.weight, product)
         self.after = after
         self.gate_up = matmul(
-            torch.cat((layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight)), kind
+            torch.cat((layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight)), product
         )
-        self.down = matmul(layer.mlp.down_proj.weight, kind)
+        self.down = matmul(layer.mlp.down_proj.weight, product)
 
     def __call__(
-        self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int
+        self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, outputs: int
     ) -> Tensor:
         """As `Layer.forward`; rotation [1, n, 3 D / 2] holds rows of `complex_rope`."""
         rows, n, _ = x.shape
@@ -163,8 +163,8 @@ class LeanLayer:
         rotated = turned.view(rows, n, 3 * self.heads, -1).transpose(1, 2)
         k, v = store(rotated[:, self.heads :])
         q = rotated[:, : self.heads]
-        if asked < n:
-            q, x = q[:, :, n - asked :], x[:, n - asked :]
+        if outputs < n:
+            q, x = q[:, :, n - outputs :], x[:, n - outputs :]
         attended = F.scaled_dot_product_attention(q, k, v, mask, scale=1.0)  # q is scaled
         x = self.out(attended.transpose(1, 2).flatten(2)).add_(x)
         gate, up = self.gate_up(self.after(x)).chunk(2, -1)

@@ -142,7 +142,7 @@ def processors(root: Path = Path("/")) -> int:
     return max(1, min(counts))
 
 
-def pick_threads(asked: int | None, device: torch.device, small: bool) -> Threads:
+def pick_threads(threads: int | None, device: torch.device, small: bool) -> Threads:
     """Return the number of CPU threads to compute with.
 
     `small`: a model on a CPU whose operations are short.
@@ -156,8 +156,8 @@ def pick_threads(asked: int | None, device: torch.device, small: bool) -> Thread
 
     Raise ValueError for anything but a whole number between 1 and `MOST_THREADS`.
     """
-    named = "threads" if asked is not None else THREADS
-    given = asked if asked is not None else os.environ.get(THREADS) or None
+    named = "threads" if threads is not None else THREADS
+    given = threads if threads is not None else os.environ.get(THREADS) or None
     if given is not None:
         try:
             count = int(given) if isinstance(given, (int, str)) and given is not True else 0

@@ -75,16 +75,16 @@ def blank_tokenizer(published: Published) -> ImageTokenizer:
     return tokenizer
 
 
-def dtype_of(info: ModelInfo, asked: str | torch.dtype, device: torch.device) -> str:
+def dtype_of(info: ModelInfo, dtype: str | torch.dtype, device: torch.device) -> str:
     """Return the number format of target and drafter on a device, for a name or "auto".
 
     "auto" is 16 bits for a published model, else float32. Raise ValueError for an unknown name.
     """
-    asked = str(asked).removeprefix("torch.")
-    if asked != "auto":
-        if asked not in DTYPES:
-            raise ValueError(f"dtype must be one of auto, {', '.join(DTYPES)}, got {asked!r}")
-        return asked
+    dtype = str(dtype).removeprefix("torch.")
+    if dtype != "auto":
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype must be one of auto, {', '.join(DTYPES)}, got {dtype!r}")
+        return dtype
     if info.published is None:
         return "float32"
     return half(device)
@@ -123,21 +123,21 @@ def configured(sizes: Any, located: Located) -> Any:
         sizes, wanted = found
     elif not path.is_file():
         return sizes
-    said = read_config(path)
-    if form == "drafter" and "dim" in said:  # of `examples/train_drafter`
+    config = read_config(path)
+    if form == "drafter" and "dim" in config:  # of `examples/train_drafter`
         try:
-            return type(sizes)(**said)
+            return type(sizes)(**config)
         except TypeError as error:
             what = f"{path} is not a drafter's configuration"
             raise CheckpointError(f"{what} ({error}); train it anew") from error
     heads = {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads}
-    check_config(path, said, heads | wanted)
+    check_config(path, config, heads | wanted)
     # LANTERN's name, and those of older and newer versions of transformers
-    theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
-    theta = said.get("rope_base", said.get("rope_theta", theta))
-    changes = {"eps": float(said.get("rms_norm_eps", sizes.eps)), "rope_base": float(theta)}
+    theta = (config.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
+    theta = config.get("rope_base", config.get("rope_theta", theta))
+    changes = {"eps": float(config.get("rms_norm_eps", sizes.eps)), "rope_base": float(theta)}
     if form == "drafter":
-        changes["bias"] = bool(said.get("bias", sizes.bias))
+        changes["bias"] = bool(config.get("bias", sizes.bias))
     return replace(sizes, **changes)
 
 

@@ -194,12 +194,12 @@ class Attention(nn.Module):
         return rotated(qkv, rotation, x.dtype)
 
     def forward(
-        self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int
+        self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, outputs: int
     ) -> Tensor:
-        """Attend with the last `asked` queries of x [R, n, H] -> [R, asked, H], unprojected."""
+        """Attend with the last `outputs` queries of x [R, n, H] -> [R, outputs, H], unprojected."""
         rotated = self.rotated(x, rotation).flatten(2, 3).transpose(1, 2)
         k, v = store(rotated[:, self.heads :])
-        q = rotated[:, : self.heads, x.shape[1] - asked :]
+        q = rotated[:, : self.heads, x.shape[1] - outputs :]
         return F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
 
 
@@ -211,17 +211,17 @@ class FeedForward(nn.Module):
         self.gate_proj = nn.Linear(dim, ffn, bias=False)
         self.up_proj = nn.Linear(dim, ffn, bias=False)
         self.down_proj = nn.Linear(ffn, dim, bias=False)
-        self.both: nn.Linear | None = None  # gate and up in one, once they are joined
+        self.gate_up_proj: nn.Linear | None = None  # gate and up in one, once they are joined
 
     def join(self) -> None:
         """Join the matmuls to gate and up; the weights are in memory once."""
-        self.both = joined((self.gate_proj, self.up_proj))
+        self.gate_up_proj = joined((self.gate_proj, self.up_proj))
         del self.gate_proj, self.up_proj
 
     def gate_up(self, x: Tensor) -> Sequence[Tensor]:
         """Map normalised x [..., H] to gate and up [..., F] each."""
-        if self.both is not None:
-            return self.both(x).chunk(2, -1)
+        if self.gate_up_proj is not None:
+            return self.gate_up_proj(x).chunk(2, -1)
         return self.gate_proj(x), self.up_proj(x)
 
 
@@ -251,24 +251,24 @@ class Layer(nn.Module):
         """Join the matmuls that have the same input, and fold the norms into them."""
         self.self_attn.join()
         self.mlp.join()
-        assert self.self_attn.qkv is not None and self.mlp.both is not None
+        assert self.self_attn.qkv is not None and self.mlp.gate_up_proj is not None
         if self.input_layernorm is not None:
             self.input_layernorm = folded(self.input_layernorm, self.self_attn.qkv)
-        self.post_attention_layernorm = folded(self.post_attention_layernorm, self.mlp.both)
+        self.post_attention_layernorm = folded(self.post_attention_layernorm, self.mlp.gate_up_proj)
 
     def norm_before(self, x: Tensor) -> Tensor:
         """Return x [..., H] as attention reads it."""
         return x if self.input_layernorm is None else self.input_layernorm(x)
 
     def forward(
-        self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int
+        self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, outputs: int
     ) -> Tensor:
-        """Map states x [R, n, H] to those of the last `asked` nodes [R, asked, H].
+        """Map states x [R, n, H] to those of the last `outputs` nodes [R, outputs, H].
 
-        mask [R or 1, 1, asked, S] is bool or added to the scores; None: all slots are visible.
+        mask [R or 1, 1, outputs, S] is bool or added to the scores; None: all slots are visible.
         """
-        attended = self.self_attn(self.norm_before(x), rotation, mask, store, asked)
-        return self.finish(x[:, x.shape[1] - asked :], attended)
+        attended = self.self_attn(self.norm_before(x), rotation, mask, store, outputs)
+        return self.finish(x[:, x.shape[1] - outputs :], attended)
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Apply the rest of the layer after attention: x [R, n, H] -> the same shape."""
@@ -304,11 +304,11 @@ class Decoder(nn.Module, ABC):
             layer.join()
         self.turns = rotations(self.rope)
 
-    def layers_for(self, x: Tensor, mask: Tensor | None, asked: int) -> Any:
+    def layers_for(self, x: Tensor, mask: Tensor | None, outputs: int) -> Any:
         """Return the layers that read x [R, n, H]: in kernels for few nodes with a bias."""
         if not self.fused or mask is None or mask.dtype != x.dtype:
             return self.layers
-        return self.fused if asked == x.shape[1] <= FUSED_NODES else self.layers
+        return self.fused if outputs == x.shape[1] <= FUSED_NODES else self.layers
 
     @abstractmethod
     def rope_table(self) -> Tensor:
@@ -421,10 +421,10 @@ class DecoderDrafter(Decoder):
 
     def forward(self, nodes: Pass, hidden: Tensor, cache: Any) -> Tensor:
         """As `decoding.interfaces.Drafter.forward`; tokens may also be [R, n]."""
-        end, asked = nodes.end, nodes.asked
+        end, outputs = nodes.end, nodes.outputs
         x = self.fuse(self.embed(nodes.tokens).expand(hidden.shape[0], -1, -1), hidden)
         rotation = self.rotation_at(nodes.positions, cache)
         mask = cache.bias(nodes.visible, end)
-        (layer,) = self.layers_for(x, mask, asked)
+        (layer,) = self.layers_for(x, mask, outputs)
         (store,) = cache.stores(nodes.slots, end)
-        return layer(x, rotation, mask, store, asked)
+        return layer(x, rotation, mask, store, outputs)

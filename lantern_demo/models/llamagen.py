@@ -232,7 +232,7 @@ class Drafter(DecoderDrafter):
 class LeanTarget(LlamaGen):
     """A LlamaGen target on a CPU. It shares the original's prompts and vectors of tokens."""
 
-    def __init__(self, target: LlamaGen, kind: str = "plain") -> None:
+    def __init__(self, target: LlamaGen, product: str = "plain") -> None:
         nn.Module.__init__(self)  # without weights
         c = target.config
         self.config, self.vocab_size, self.padding = c, c.vocab, c.padding
@@ -241,14 +241,14 @@ class LeanTarget(LlamaGen):
         self.layers = [
             LeanLayer(
                 block,
-                kind,
+                product,
                 Norm(block.input_layernorm.weight, c.eps),
                 Norm(block.post_attention_layernorm.weight, c.eps),
             )
             for block in target.layers
         ]
         self.norm = Norm(target.norm.weight, c.eps)
-        self.lm_head = matmul(target.lm_head.weight, kind)
+        self.lm_head = matmul(target.lm_head.weight, product)
         self.rope = target.rope
         self.turns = complex_rope(target.rope, c.heads)
 
@@ -256,7 +256,7 @@ class LeanTarget(LlamaGen):
 class LeanDrafter(Drafter):
     """A drafter on a CPU. Norms are the library's, and the token half of `fc` is a table."""
 
-    def __init__(self, drafter: Drafter, kind: str = "plain") -> None:
+    def __init__(self, drafter: Drafter, product: str = "plain") -> None:
         nn.Module.__init__(self)  # without weights
         c = drafter.config
         self.config, self.guided = c, c.guided
@@ -267,13 +267,15 @@ class LeanDrafter(Drafter):
         self.embed_tokens = nn.Embedding.from_pretrained(table)
         # The terms of feature layers and of a node's own output share a matmul with the rest.
         if c.feature_layers:
-            self.own = matmul(state_half + drafter.fc_own.weight.float(), kind)
-            self.states = matmul(torch.cat((state_half, drafter.fc_taps.weight.float()), 1), kind)
+            self.own = matmul(state_half + drafter.fc_own.weight.float(), product)
+            self.states = matmul(
+                torch.cat((state_half, drafter.fc_taps.weight.float()), 1), product
+            )
         else:
-            self.own = matmul(state_half, kind)
+            self.own = matmul(state_half, product)
         weight = drafter.layer.post_attention_layernorm.weight.float()
         after = partial(F.rms_norm, normalized_shape=(c.dim,), weight=weight, eps=c.eps)
-        self.layers = [LeanLayer(drafter.layer, kind, None, after)]
+        self.layers = [LeanLayer(drafter.layer, product, None, after)]
         self.rope = drafter.rope
         self.turns = complex_rope(drafter.rope, c.heads)
 

@@ -14,7 +14,7 @@ from lantern_demo.decoding.ops import PYTORCH, Ops
 from lantern_demo.kernels.switch import ops_of
 from lantern_demo.models import llamagen
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.cpu import KINDS, exact_kind
+from lantern_demo.models.cpu import PRODUCTS, exact_product
 from lantern_demo.models.llama import Attention, Decoder, DecoderTarget
 
 # bytes of a target's weights up to which one thread computes: at 87 MB two are slower by half
@@ -51,7 +51,7 @@ def prepared(networks: Networks, device: torch.device, dtype: str) -> Prepared:
         return on_gpu(networks.target, networks.drafter)
     if networks.sources or dtype != "float32":
         return Prepared(networks.target, networks.drafter)
-    return on_cpu(networks, exact_kind(networks.target.parameters()), exact_kind(()))
+    return on_cpu(networks, exact_product(networks.target.parameters()), exact_product(()))
 
 
 def on_gpu(target: DecoderTarget, drafter: Any) -> Prepared:
@@ -65,9 +65,9 @@ def on_gpu(target: DecoderTarget, drafter: Any) -> Prepared:
 
 
 @torch.inference_mode()
-def on_cpu(networks: Networks, kind: str, drafter_kind: str) -> Prepared:
-    """Return the fused networks of a model folder on a CPU, with a kind of matmul each."""
-    target = llamagen.LeanTarget(networks.target, kind)
-    products = "; the drafter: ".join(dict.fromkeys((KINDS[kind], KINDS[drafter_kind])))
-    drafter = llamagen.LeanDrafter(networks.drafter, drafter_kind)
+def on_cpu(networks: Networks, product: str, drafter_product: str) -> Prepared:
+    """Return the fused networks of a model folder on a CPU, with a product each."""
+    target = llamagen.LeanTarget(networks.target, product)
+    products = "; the drafter: ".join(dict.fromkeys((PRODUCTS[product], PRODUCTS[drafter_product])))
+    drafter = llamagen.LeanDrafter(networks.drafter, drafter_product)
     return Prepared(target, drafter, products=products)

@@ -136,15 +136,15 @@ def read_tokenizer_file(path: Path) -> Tokenizer:
         return Tokenizer.from_file(str(path))
 
 
-def check_config(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int]) -> None:
+def check_config(path: Path, config: Mapping[str, Any], wanted: Mapping[str, int]) -> None:
     """Check the values of a config.json: tensors of another model may have the same shapes.
 
     Raise CheckpointError naming the first value that differs. A missing value passes.
     """
     for key, value in wanted.items():
-        if said.get(key, value) != value:
+        if config.get(key, value) != value:
             raise CheckpointError(
-                f"{path} says {key} {said[key]!r}, but this model has {value}: "
+                f"{path} says {key} {config[key]!r}, but this model has {value}: "
                 "it belongs to another model"
             )
 

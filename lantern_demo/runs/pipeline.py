@@ -33,6 +33,7 @@ from lantern_demo.runs.race import Event, Limit, Request, Rotation, RunEvents
 from lantern_demo.runs.record import Noise, Record, Schedule, kept_of, twin_settings
 from lantern_demo.runs.result import Machine, MethodFailed, Result
 from lantern_demo.settings.knobs import lists_settings, repeats_of
+from lantern_demo.settings.named_trees import drafts_by_device
 from lantern_demo.settings.settings import (
     Planned,
     Settings,
@@ -41,7 +42,6 @@ from lantern_demo.settings.settings import (
     planned,
     settings_of,
 )
-from lantern_demo.settings.trees import drafts_by_device
 from lantern_demo.torch_defaults import own_defaults
 
 CROWDED = "the device ran out of memory with all methods at once"
@@ -93,7 +93,7 @@ class Pipeline:
             decoders: list[Any] = [networks.tokenizer.vq.decoder, networks.picture]
             for decoder in filter(None, decoders):
                 decoder.to(memory_format=torch.channels_last)
-        self._drafts = drafts_by_device(networks.trees)[device.type]
+        self._default_drafts = drafts_by_device(networks.trees)[device.type]
         # what was warmed up: method, drafts, guidance, noise and kept tokens; the longest unused
         # first
         self._warm: dict[tuple[str, DraftConfig, bool, str, int], None] = {}
@@ -210,7 +210,7 @@ class Pipeline:
         completed(self.info, asked)  # or it is refused
         chosen = methods_of(self.default_methods if methods is None else methods)
         common = self.settings(**settings)
-        common.dynamic_shape(self._drafts.dynamic)  # or it is refused
+        common.dynamic_shape(self._default_drafts.dynamic)  # or it is refused
         self.check_methods(chosen)
         own = {name: common.with_changes(**tree) for name, tree in (trees or {}).items()}
         kept = kept_rows(keep, self.info.grid, self.target.vocab_size)
@@ -225,7 +225,7 @@ class Pipeline:
         Raises NotAllowed for a method whose drafts or rule cannot be made.
         """
         try:
-            return planned(method, settings, self._drafts)
+            return planned(method, settings, self._default_drafts)
         except NotAllowed:
             raise
         except Exception as error:  # in a class from outside the package

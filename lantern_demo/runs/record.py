@@ -10,8 +10,8 @@ from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import NotAllowed
 from lantern_demo.settings.knobs import KNOBS, bound_of
+from lantern_demo.settings.named_trees import STATIC_TREES
 from lantern_demo.settings.settings import method_of, settings_of
-from lantern_demo.settings.trees import STATIC_TREES
 
 if TYPE_CHECKING:
     from typing import NotRequired  # of Python 3.11

@@ -18,7 +18,7 @@ from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.window import Window
 from lantern_demo.faults import NotAllowed
-from lantern_demo.settings.trees import DEFAULT, DEFAULTS, TREES
+from lantern_demo.settings.named_trees import DEFAULT, DEFAULTS, TREES
 
 DEFAULT_SEED = 7  # of the page, the API and Python
 MAX_SEED = 2**31 - 1
@@ -31,7 +31,7 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
-def shown(value: Any) -> str:
+def quoted(value: Any) -> str:
     """Return a value as error messages repeat it, at most 120 characters long."""
     try:
         empty = value is None or (isinstance(value, str) and not value)
@@ -62,14 +62,14 @@ class Limit:
         """
         number = isinstance(value, Real) and not isinstance(value, bool)  # NumPy's numbers, too
         if not number or not self.low <= value <= self.high or (self.whole and value != int(value)):
-            kind = "a whole number" if self.whole else "a number"
+            wanted = "a whole number" if self.whole else "a number"
             span = f"between {self.low} and {self.high}"
-            raise NotAllowed(name, f"must be {kind} {span}, got {shown(value)}")
+            raise NotAllowed(name, f"must be {wanted} {span}, got {quoted(value)}")
         return int(value) if self.whole else float(value)
 
 
-def _drafts_by(kind: type[DraftConfig]) -> Callable[[Method], bool]:
-    return lambda method: issubclass(method.drafts, kind)
+def _drafts_by(cls: type[DraftConfig]) -> Callable[[Method], bool]:
+    return lambda method: issubclass(method.drafts, cls)
 
 
 def _accepts_by(*rules: type[Rule]) -> Callable[[Method], bool]:
@@ -99,10 +99,10 @@ class Knob:
         """The type and the range, in words."""
         if self.limit is None:
             return f"text, one of {', '.join(self.choices)}"
-        kind = "int" if self.limit.whole else "float"
-        return f"{kind}, {self.limit.low} to {self.limit.high}"
+        number = "int" if self.limit.whole else "float"
+        return f"{number}, {self.limit.low} to {self.limit.high}"
 
-    def told(self, default: Any) -> str:
+    def help_text(self, default: Any) -> str:
         """Return the sentence with type, range and default."""
         usual = "as the draft tree has it" if default is None else default
         return f"{self.sentence} ({self.allowed}; default {usual})"

@@ -13,14 +13,14 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Path
 from lantern_demo.decoding.window import Window
 from lantern_demo.faults import NotAllowed
-from lantern_demo.settings.knobs import KNOBS, MAX_DEPTH, MAX_NODES, Knobs, is_id, shown
-from lantern_demo.settings.trees import (
+from lantern_demo.settings.knobs import KNOBS, MAX_DEPTH, MAX_NODES, Knobs, is_id, quoted
+from lantern_demo.settings.named_trees import (
     DEFAULT,
     DEFAULTS,
     DYNAMIC_TREES,
     STATIC_BY_NAME,
     TREES,
-    Drafts,
+    DefaultDrafts,
     read_paths,
 )
 
@@ -45,7 +45,7 @@ class Settings(Knobs):
                     _own_paths(value)
             elif knob.choices and (not isinstance(value, str) or value not in knob.choices):
                 allowed = ", ".join(knob.choices)
-                raise NotAllowed(name, f"must be one of {allowed}, got {shown(value)}")
+                raise NotAllowed(name, f"must be one of {allowed}, got {quoted(value)}")
         # else a pipeline checks the nodes, which then depend on its device's default tree
         if self.tree != DEFAULT or None not in (self.draft_top_k, self.draft_depth):
             self.dynamic_shape(DYNAMIC_TREES["small"])
@@ -102,14 +102,14 @@ def by_name(values: Any) -> dict[str, Any]:
     """Return values of settings by their names. Raises NotAllowed for anything else."""
     allowed = f"allowed are {', '.join(KNOBS)}"
     if not isinstance(values, dict):
-        wrong = f"must be an object of values by name, got {shown(values)}"
+        wrong = f"must be an object of values by name, got {quoted(values)}"
         raise NotAllowed("settings", f"{wrong}; {allowed}")
     for name in values:
         if name in ELSEWHERE:
             here = f"it is {ELSEWHERE[name]} here"
             raise NotAllowed("unknown setting", f"{name!r}; {here}; {allowed}")
         if name not in KNOBS:
-            raise NotAllowed("unknown setting", f"{shown(name)}; {allowed}")
+            raise NotAllowed("unknown setting", f"{quoted(name)}; {allowed}")
     return values
 
 
@@ -126,7 +126,7 @@ def _own_paths(value: Any) -> tuple[Path, ...]:
         return _paths_of(value)
     except ValueError as error:
         allowed = f"one of {', '.join(TREES)}, or paths such as '0 1 00'"
-        raise NotAllowed("tree", f"must be {allowed}, got {shown(value)}: {error}") from None
+        raise NotAllowed("tree", f"must be {allowed}, got {quoted(value)}: {error}") from None
 
 
 @lru_cache(maxsize=64)  # each of a request's settings has the same text
@@ -140,7 +140,7 @@ def _paths_of(text: str) -> tuple[Path, ...]:
 def method_of(value: Any) -> Method:
     """Return the method of an id. Raises NotAllowed with the value and the allowed ids."""
     if not isinstance(value, str) or value not in METHODS:
-        raise NotAllowed("method", f"must be one of {', '.join(METHODS)}, got {shown(value)}")
+        raise NotAllowed("method", f"must be one of {', '.join(METHODS)}, got {quoted(value)}")
     return METHODS[value]
 
 
@@ -151,7 +151,7 @@ def methods_of(values: Any) -> list[Method]:
     """
     if not isinstance(values, (list, tuple)) or not values:
         allowed = f"a list of one or more of {', '.join(METHODS)}"
-        raise NotAllowed("methods", f"must be {allowed}, got {shown(values)}")
+        raise NotAllowed("methods", f"must be {allowed}, got {quoted(values)}")
     chosen = {method_of(value).id for value in values}
     return [method for method in METHODS.values() if method.id in chosen]
 
@@ -163,13 +163,15 @@ def kept_rows(tokens: Any, grid: int, codes: int) -> tuple[int, ...]:
     """
     found = () if tokens is None else tokens
     if not isinstance(found, (list, tuple)):
-        raise NotAllowed("keep", f"must be a list of token ids, got {shown(tokens)}")
+        raise NotAllowed("keep", f"must be a list of token ids, got {quoted(tokens)}")
     if len(found) % grid or len(found) >= grid * grid:
         rows = f"whole rows of {grid} token ids, at most {grid - 1} rows"
         raise NotAllowed("keep", f"must be {rows}, got {len(found)} ids")
     for token in found:
         if not is_id(token, codes):
-            raise NotAllowed("keep", f"must be token ids from 0 to {codes - 1}, got {shown(token)}")
+            raise NotAllowed(
+                "keep", f"must be token ids from 0 to {codes - 1}, got {quoted(token)}"
+            )
     return tuple(found)
 
 
@@ -191,34 +193,36 @@ class Planned:
         return f"{shape} ({self.source})" if self.source else shape
 
 
-def planned(method: Method, settings: Settings, default: Drafts = DEFAULTS["cpu"]) -> Planned:
+def planned(
+    method: Method, settings: Settings, default: DefaultDrafts = DEFAULTS["cpu"]
+) -> Planned:
     """Decide the drafts and the rule of a method under some settings."""
-    drafts, source = choice_of(method.drafts, settings, default)
+    drafts, source = drafts_of(method.drafts, settings, default)
     return Planned(method, settings, drafts, source, settings.rule(method))
 
 
-def choice_of(
-    kind: type[DraftConfig], settings: Settings, default: Drafts = DEFAULTS["cpu"]
+def drafts_of(
+    cls: type[DraftConfig], settings: Settings, default: DefaultDrafts = DEFAULTS["cpu"]
 ) -> tuple[DraftConfig, str]:
-    """Return the drafts of a kind under some settings, and their source as in `Planned`.
+    """Return the drafts of a class under some settings, and their source as in `Planned`.
 
-    A kind that no setting shapes gets its defaults.
+    Drafts that no setting shapes have their defaults.
     """
-    if issubclass(kind, StaticTree):
-        return kind(settings.static_paths(default.static)), settings.tree
-    if issubclass(kind, DynamicTree):
+    if issubclass(cls, StaticTree):
+        return cls(settings.static_paths(default.static)), settings.tree
+    if issubclass(cls, DynamicTree):
         shape, source = settings.dynamic_shape(default.dynamic), settings.tree
         if shape not in (DYNAMIC_TREES.get(source), default.dynamic):
             given = shape != DYNAMIC_TREES["small"]
             source = "as asked" if given else f"small, since {source} is no dynamic tree"
-        return kind(*shape), source
-    if issubclass(kind, Window):
-        return kind(settings.window or default.window), "as asked" if settings.window else "default"
-    return kind(), ""
+        return cls(*shape), source
+    if issubclass(cls, Window):
+        return cls(settings.window or default.window), "as asked" if settings.window else "default"
+    return cls(), ""
 
 
 def settings_of(drafts: DraftConfig) -> dict[str, Any]:
-    """Return the settings from which `choice_of` makes these drafts again."""
+    """Return the settings from which `drafts_of` makes these drafts again."""
     if isinstance(drafts, StaticTree):
         return {"tree": " ".join("".join(map(str, path)) for path in drafts.paths)}
     if isinstance(drafts, DynamicTree):

@@ -26,11 +26,11 @@ from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
 from lantern_demo.ui.numbers import numbers_html
 from lantern_demo.ui.recorded import Recorded
-from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.run_state import PageRun
 from lantern_demo.ui.run_view import lane_view, picture_of, preset_of, results_view
 from lantern_demo.ui.service import Refused, Service
 
-End = Callable[[Shown, list[Recorded]], Updates]  # the changes at the end of a run
+End = Callable[[PageRun, list[Recorded]], Updates]  # the changes at the end of a run
 
 
 @dataclass(frozen=True)
@@ -41,23 +41,23 @@ class Action:
     run: Callable[..., Iterator[Updates]]
     inputs: Any
     outputs: list[Any]  # components that it changes
-    told: gr.HTML  # where its words go
+    status: gr.HTML  # where its words go
     end: End
 
     def wire(self, service: Service, w: Widgets, queued: Callable[[], int]) -> Any:
         """Wire the run, and return its event, which Stop cancels. `queued`: as for `begin`."""
-        told, end = self.told, self.end
+        status, end = self.status, self.end
         pressed = gr.on(
             self.triggers,
-            partial(begin, service, queued, w, told),
-            [w.waits, w.shown],
-            [told, w.waits, *w.buttons()],
+            partial(begin, service, queued, w, status),
+            [w.waits, w.page_run],
+            [status, w.waits, *w.buttons()],
             **AT_ONCE,
         )
         running = pressed.then(
             self.run,
             self.inputs,
-            {told, w.waits, *self.outputs},
+            {status, w.waits, *self.outputs},
             trigger_mode="once",
             # Gradio's page counts time, for every answer, on what shows an event's progress.
             show_progress_on=w.draw,
@@ -65,11 +65,11 @@ class Action:
             **ON_DEVICE,
         )
         pressed.then(None, js="keepFocus", **QUIET)
-        changed, about = {told, *w.all()}, [w.shown, w.visited]
+        changed, about = {status, *w.all()}, [w.page_run, w.visited]
         # `then` also follows Stop, but not a refusal by the full queue.
         ended = running.then(end, about, changed, **AT_ONCE)
         ended.then(None, js="keepFocus", **QUIET)
-        running.failure(partial(failed, w, told, end), [w.waits, *about], changed, **AT_ONCE)
+        running.failure(partial(failed, w, status, end), [w.waits, *about], changed, **AT_ONCE)
         return running
 
 
@@ -77,52 +77,52 @@ def begin(
     service: Service,
     queued: Callable[[], int],
     w: Widgets,
-    told: gr.HTML,
+    status: gr.HTML,
     waits: bool,
-    shown: Shown,
+    page_run: PageRun,
 ) -> Updates:
-    """Show in `told` that the run waits for the device, or that the visitor has one that waits.
+    """Show in `status` that the run waits for the device, or that the visitor has one that waits.
 
     `queued` returns how many runs wait. During a run, when Enter starts nothing, its status stays.
     """
-    if shown.running:
+    if page_run.running:
         return w.busy(True)
     ahead = queued() + service.busy
     sentence = texts.WAITS_ALREADY if waits else texts.waits(ahead, service.last_seconds)
-    return {told: status_html(sentence, "busy"), w.waits: True, **w.busy(True)}
+    return {status: status_html(sentence, "busy"), w.waits: True, **w.busy(True)}
 
 
 def failed(
-    w: Widgets, told: gr.HTML, end: End, waits: bool, shown: Shown, visited: list[Recorded]
+    w: Widgets, status: gr.HTML, end: End, waits: bool, page_run: PageRun, visited: list[Recorded]
 ) -> Updates:
-    """Settle a run that failed, and report in `told` one that the full queue refused."""
-    words = {told: status_html(texts.NOT_STARTED, "refused")} if waits else {}
-    return {**end(shown, visited), **words, w.waits: False}
+    """Settle a run that failed, and report in `status` one that the full queue refused."""
+    words = {status: status_html(texts.NOT_STARTED, "refused")} if waits else {}
+    return {**end(page_run, visited), **words, w.waits: False}
 
 
 def shielded(run: Callable[..., Iterator[Updates]]) -> Callable[..., Iterator[Updates]]:
-    """Make a handler that reports a refusal of `run`, or any fault, as a sentence in `told`."""
+    """Make a handler that reports a refusal of `run`, or any fault, as a sentence in `status`."""
 
     @wraps(run)
-    def handler(service: Service, w: Widgets, told: gr.HTML, *given: Any) -> Iterator[Updates]:
+    def handler(service: Service, w: Widgets, status: gr.HTML, *given: Any) -> Iterator[Updates]:
         yield {w.waits: False}
         try:
             if service.state == "loading":
-                yield {told: status_html(texts.LOADING, "busy")}
-            yield from run(service, w, told, *given)
+                yield {status: status_html(texts.LOADING, "busy")}
+            yield from run(service, w, status, *given)
         except (NotAllowed, Refused) as error:
-            yield {told: status_html(texts.to_visitor(error), "refused")}
+            yield {status: status_html(texts.to_visitor(error), "refused")}
         except gr.Error:  # the Space's own refusals, such as a spent quota
             raise
         except Exception as error:
             logging.getLogger(__name__).exception("a run of the page failed")
-            yield {told: status_html(texts.internal_error(error), "error")}
+            yield {status: status_html(texts.internal_error(error), "error")}
 
     return handler
 
 
 def outcomes(
-    service: Service, told: gr.HTML, request: Request
+    service: Service, status: gr.HTML, request: Request
 ) -> Generator[Updates, None, dict[str, Result | MethodFailed]]:
     """Run a request without showing its progress. Return the outcome of each method."""
     found = {}
@@ -130,70 +130,70 @@ def outcomes(
         for event in events:
             if not isinstance(event, Frame):
                 found[event.method] = event
-            yield {told: gr.skip()}  # a run can be stopped only between two answers
+            yield {status: gr.skip()}  # a run can be stopped only between two answers
     return found
 
 
 # -- results
 
 
-def results_of(w: Widgets, service: Service, shown: Shown, source: str, own: bool) -> Updates:
+def results_of(w: Widgets, service: Service, page_run: PageRun, source: str, own: bool) -> Updates:
     """Show a finished run: the stage, with lanes that did not finish, the table, files and link.
 
     `source` is one of `texts.SOURCES`. `own`: the page's address becomes the link.
     """
-    record = shown.record
+    record = page_run.record
     assert record is not None
     model, info = record["model"]["id"], service.info
     preset = Settings(**info.preset) if model == info.id else preset_of(model)
-    view = results_view(record, shown.pictures, source, shown.run, preset)
-    view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.phase != "done"]
-    view["files"] = shown.files
+    view = results_view(record, page_run.pictures, source, page_run.run, preset)
+    view["rest"] = [lane_view(lane) for lane in page_run.lanes.values() if lane.phase != "done"]
+    view["files"] = page_run.files
     view |= {"link": query(record, preset), "own": own}
-    return {w.stage: pack(view), w.table: numbers_html(record), **with_results(w, shown)}
+    return {w.stage: pack(view), w.table: numbers_html(record), **with_results(w, page_run)}
 
 
-def with_results(w: Widgets, shown: Shown) -> Updates:
+def with_results(w: Widgets, page_run: PageRun) -> Updates:
     """Let the other handlers have a run, and its files be asked for; without results none can."""
-    there = gr.update(interactive=shown.record is not None)
-    return {w.result: shown, w.record: there, w.sheet: there, w.film: there}
+    there = gr.update(interactive=page_run.record is not None)
+    return {w.result: page_run, w.record: there, w.sheet: there, w.film: there}
 
 
-def record_file(folder: Path, shown: Shown) -> str:
-    assert shown.record is not None
-    return write_record(folder, shown.record)
+def record_file(folder: Path, page_run: PageRun) -> str:
+    assert page_run.record is not None
+    return write_record(folder, page_run.record)
 
 
-def drawn_file(write: Callable[..., str], host: str, folder: Path, shown: Shown) -> str:
+def drawn_file(write: Callable[..., str], host: str, folder: Path, page_run: PageRun) -> str:
     """Write a run as a picture, with its address: by `write_sheet` or `write_film`."""
-    record = shown.record
+    record = page_run.record
     assert record is not None
-    images = {method: picture_of(picture) for method, picture in shown.pictures.items()}
+    images = {method: picture_of(picture) for method, picture in page_run.pictures.items()}
     link = address(host, query(record, preset_of(record["model"]["id"])))
     return write(folder, record, images, link)
 
 
-def hand_out_film(service: Service, w: Widgets, shown: Shown, host: str) -> Updates:
+def hand_out_film(service: Service, w: Widgets, page_run: PageRun, host: str) -> Updates:
     """Write the film while nothing runs on the device: it takes a second of the processor."""
-    make = partial(hand_out, w, partial(drawn_file, write_film, host), shown)
+    make = partial(hand_out, w, partial(drawn_file, write_film, host), page_run)
     if service.state != "ready":
         return make()
     busy = {w.file: None, w.status: status_html(texts.FILM_LATER, "busy")}
     return service.at_once(make) or busy
 
 
-def hand_out_sheet(w: Widgets, shown: Shown, host: str) -> Updates:
-    return hand_out(w, partial(drawn_file, write_sheet, host), shown)
+def hand_out_sheet(w: Widgets, page_run: PageRun, host: str) -> Updates:
+    return hand_out(w, partial(drawn_file, write_sheet, host), page_run)
 
 
-def hand_out(w: Widgets, write: Callable[[Path, Shown], str], shown: Shown) -> Updates:
+def hand_out(w: Widgets, write: Callable[[Path, PageRun], str], page_run: PageRun) -> Updates:
     """Write a file of the results, and give it to the hidden button, which the page then presses.
 
     Nothing is written before somebody asks: it would take time from the timed runs of others.
     """
-    if shown.record is None:
+    if page_run.record is None:
         return {w.file: None}
     with scratch() as folder:
         # Gradio's copy is made here, since the folder is gone before Gradio would make it itself.
-        file = saved(lambda: keep_file(w.file, write(Path(folder), shown)))
+        file = saved(lambda: keep_file(w.file, write(Path(folder), page_run)))
     return {w.file: file, **({} if file else {w.status: status_html(texts.NO_ROOM, "error")})}

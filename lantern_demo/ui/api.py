@@ -167,7 +167,7 @@ def most_repeats() -> int:
 
 def _left(page: gr.Blocks, caller: gr.Request | None) -> Callable[[int], bool]:
     """Return a test, by the count of its answers, whether nobody listens to a call."""
-    return lambda told: caller is not None and unread(page, caller.session_hash) >= told
+    return lambda count: caller is not None and unread(page, caller.session_hash) >= count
 
 
 def _brief(record: Record | Progress) -> dict[str, object]:
@@ -189,7 +189,7 @@ def _documented(endpoint: Callable[..., Any], service: Service, **words: str) ->
     returned = endpoint.__annotations__["return"]
     endpoint.__annotations__["return"] = next(iter(get_args(returned)), returned)
     preset = Settings(**service.info.preset).as_dict()
-    helps = {name: KNOBS[name].told(preset[name]) for name in ("seed", *ON_THE_FORM)}
+    helps = {name: KNOBS[name].help_text(preset[name]) for name in ("seed", *ON_THE_FORM)}
     words["seed"] = helps.pop("seed")
     words["keep"] = KEEP.format(row=service.info.grid)
     words["others"] = "; ".join(f"{name} ({said})" for name, said in helps.items())
@@ -262,7 +262,7 @@ def answers(
     except ValueError as error:
         raise gr.Error(str(error), print_exception=False) from None
     try:
-        began, started, told = perf_counter(), monotonic(), 0
+        began, started, count = perf_counter(), monotonic(), 0
         first: dict[str, Result | MethodFailed] = {}  # the pictures of later races are not kept
         seconds: list[dict[str, float]] = []
         while len(seconds) < races and (not first or perf_counter() - began < service.run_seconds):
@@ -272,8 +272,8 @@ def answers(
                     if isinstance(event, Frame):
                         # Every time: Gradio notices a lost client only between two answers.
                         yield {}, {"progress": {m: _at(step) for m, step in event.steps.items()}}
-                        told += 1
-                        if monotonic() - started > UNHEARD_SECONDS and left(told):
+                        count += 1
+                        if monotonic() - started > UNHEARD_SECONDS and left(count):
                             _LOG.warning(texts.UNHEARD)
                             raise gr.Error(texts.UNHEARD, print_exception=False)
                     else:
@@ -298,16 +298,16 @@ def _at(step: Step) -> dict[str, float]:
     return {"tokens": step.committed, "steps": step.index, "seconds": step.seconds}
 
 
-def _seconds(found: dict[str, Result | MethodFailed]) -> dict[str, float]:
-    return {name: one.decode_seconds for name, one in found.items() if isinstance(one, Result)}
+def _seconds(outcomes: dict[str, Result | MethodFailed]) -> dict[str, float]:
+    return {name: one.decode_seconds for name, one in outcomes.items() if isinstance(one, Result)}
 
 
 def _whole(
-    found: dict[str, Result | MethodFailed], folder: Path
+    outcomes: dict[str, Result | MethodFailed], folder: Path
 ) -> tuple[dict[str, object], Record]:
     """Return pictures and record of a race. Pictures are written into `folder`."""
-    failed = {name: one.message for name, one in found.items() if isinstance(one, MethodFailed)}
-    done = {name: one for name, one in found.items() if isinstance(one, Result)}
+    failed = {name: one.message for name, one in outcomes.items() if isinstance(one, MethodFailed)}
+    done = {name: one for name, one in outcomes.items() if isinstance(one, Result)}
     if not done:
         why = "; ".join(f"{method} failed: {told}" for method, told in failed.items())
         raise gr.Error(why, print_exception=False)

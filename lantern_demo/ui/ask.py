@@ -95,13 +95,13 @@ def _chip(part: str, phrase: str, lit: bool, pictures: bool) -> str:
 def hearing(info: ModelInfo, book: Phrasebook) -> Callable[[Any], Awaitable[dict[str, Any]]]:
     """Return the reading of a prompt for the page's script, while it is typed."""
 
-    async def hear(asked: Any) -> dict[str, Any]:
+    async def hear(request: Any) -> dict[str, Any]:
         """Answer in the server's event loop: it takes less than a millisecond, and holds no thread.
 
-        asked: {"prompt"}, and of a chip that is pressed its "part" and "phrase", which edit the
+        request: {"prompt"}, and of a chip that is pressed its "part" and "phrase", which edit the
         prompt of the answer. A stranger can send anything.
         """
-        given = asked if isinstance(asked, dict) else {}
+        given = request if isinstance(request, dict) else {}
         prompt, part, phrase = (f"{given.get(name, '')}" for name in ("prompt", "part", "phrase"))
         prompt = " ".join(prompt.split()) if len(prompt) <= info.max_prompt else ""
         if phrase in [option[0] for option in book.parts.get(part, [])]:
@@ -132,8 +132,8 @@ def surprised(book: Phrasebook) -> str:
     """Return a random prompt: of lanterns every other time, else of a thing with or without a place
     and a time.
     """
-    said = {part: secrets.choice(book.parts[part])[0] for part in (THING, *texts.PARTS)}
+    wording = {part: secrets.choice(book.parts[part])[0] for part in (THING, *texts.PARTS)}
     if secrets.randbelow(2):
-        return worded(said | {THING: LANTERN})
-    kept = {part: said[part] for part in (PLACE, TIME) if secrets.randbelow(4)}
-    return book.edited(worded(kept), THING, said[THING])
+        return worded(wording | {THING: LANTERN})
+    kept = {part: wording[part] for part in (PLACE, TIME) if secrets.randbelow(4)}
+    return book.edited(worded(kept), THING, wording[THING])

@@ -31,7 +31,7 @@ from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query_of
 from lantern_demo.ui.numbers import numbers_html
 from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
-from lantern_demo.ui.run_state import Lane, Shown
+from lantern_demo.ui.run_state import Lane, PageRun
 from lantern_demo.ui.run_view import live_view, picture_address
 from lantern_demo.ui.service import PROMPT, Item, Refused, Service
 
@@ -44,7 +44,7 @@ NEW_SEEDS = 10_000  # a new seed lies below: people read it out
 
 @shielded
 def draw(
-    service: Service, w: Widgets, told: gr.HTML, form: Form, given: dict[Any, Any]
+    service: Service, w: Widgets, status: gr.HTML, form: Form, given: dict[Any, Any]
 ) -> Iterator[Updates]:
     """Run a comparison and show its progress. given: values by component."""
     prompt, methods, seed = given[form.prompt], given[form.methods], given[form.seed]
@@ -62,27 +62,27 @@ def draw(
     request, anew = seeded(request, given[w.result])
     total, count = service.info.tokens, len(request.keep)
     lanes = {method: Lane(method, "waiting", total, count) for method in request.methods}
-    shown = Shown(lanes, request=request, preset=Settings(**service.info.preset))
+    page_run = PageRun(lanes, request=request, preset=Settings(**service.info.preset))
     words = texts.starting(request.seed, anew) + texts.rows_kept(count, total)
     yield {
-        told: status_html(words, "busy"),
-        w.stage: pack(live_view(shown, link=query_of(request, shown.preset))),
-        w.shown: shown,
+        status: status_html(words, "busy"),
+        w.stage: pack(live_view(page_run, link=query_of(request, page_run.preset))),
+        w.page_run: page_run,
     }
     try:
         with scratch() as folder, closing(service.frames(request)) as events:
-            live = LiveRun(w, shown, Path(folder))
+            live = LiveRun(w, page_run, Path(folder))
             for event in events:  # a run can be stopped only between two answers
                 yield live.noted(event)
-        yield {told: _closing_words(shown, service.info, prompt)}
+        yield {status: _closing_words(page_run, service.info, prompt)}
     except gr.Error:
         raise
     except Exception:
-        shown.stop()  # or `settle` would report that it was stopped
+        page_run.stop()  # or `settle` would report that it was stopped
         raise
 
 
-def upper_of(result: Shown, asked: tuple[object, object] | None) -> dict[str, Any]:
+def upper_of(result: PageRun, asked: tuple[object, object] | None) -> dict[str, Any]:
     """Return what a request needs to keep rows of a shown picture, as `Service.request` takes it.
 
     `asked` are the picture's method and the number of rows, as the page sent them, or None.
@@ -98,7 +98,7 @@ def upper_of(result: Shown, asked: tuple[object, object] | None) -> dict[str, An
     return {"keep": entry["token_ids"][: rows * grid], "model": result.record["model"]["id"]}
 
 
-def seeded(request: Request, result: Shown) -> tuple[Request, bool]:
+def seeded(request: Request, result: PageRun) -> tuple[Request, bool]:
     """Return a request with the seed to draw it with, and whether that one is new.
 
     A run that would repeat the shown `result`, or the rest of a picture, gets a new one. A
@@ -109,30 +109,31 @@ def seeded(request: Request, result: Shown) -> tuple[Request, bool]:
     return request.with_seed(secrets.randbelow(NEW_SEEDS)), True
 
 
-def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) -> Updates:
+def settle(service: Service, w: Widgets, page_run: PageRun, visited: list[Recorded]) -> Updates:
     """Settle a run, however it ended: mark unfinished lanes, show the results, and allow the next.
 
     Gradio ignores Draw until it has ended the run, so only here may the button look ready. Earlier
     results would move while a visitor reads them.
     """
     updates = {**w.busy(False), w.keep: None}
-    if shown.lanes and shown.record is None:  # no method finished
+    if page_run.lanes and page_run.record is None:  # no method finished
         updates |= {button: gr.update(interactive=False) for button in (w.repeat, w.seeds, w.twin)}
-    if shown.settled or not shown.lanes:  # the request was refused, and the page stays unchanged
+    # the request was refused, and the page stays unchanged
+    if page_run.settled or not page_run.lanes:
         return updates
-    if shown.running:
-        shown.stop()
+    if page_run.running:
+        page_run.stop()
         updates[w.status] = status_html(texts.STOPPED)
-    shown.settled = True
-    if shown.request is not None:
-        updates[w.seed] = shown.request.seed
-    if shown.record is None:  # the results are not left to look like this run's
-        updates |= {w.stage: pack(live_view(shown)), w.table: NO_TABLE}
-        updates |= with_results(w, Shown())
+    page_run.settled = True
+    if page_run.request is not None:
+        updates[w.seed] = page_run.request.seed
+    if page_run.record is None:  # the results are not left to look like this run's
+        updates |= {w.stage: pack(live_view(page_run)), w.table: NO_TABLE}
+        updates |= with_results(w, PageRun())
     else:
-        updates |= results_of(w, service, shown, "live", True)
+        updates |= results_of(w, service, page_run, "live", True)
         # in place: after a reload the page has this list again
-        visited.insert(0, Recorded(shown.record, shown.pictures, shown.request))
+        visited.insert(0, Recorded(page_run.record, page_run.pictures, page_run.request))
         del visited[VISITED:]
         updates |= {w.visited: visited, w.runs: strip_of([*visited, *recorded_runs()])}
     return updates
@@ -141,57 +142,60 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
 class LiveRun:
     """The answers of a run: a line of numbers for each lane, however much has been drawn."""
 
-    def __init__(self, w: Widgets, shown: Shown, folder: Path) -> None:
-        self.w, self.shown, self.folder = w, shown, folder
+    def __init__(self, w: Widgets, page_run: PageRun, folder: Path) -> None:
+        self.w, self.page_run, self.folder = w, page_run, folder
         self.results = list[Result]()
         # before each of the latest answers, the tokens of each method
         self.starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)
 
     def noted(self, event: Item) -> Updates:
-        """Note an event in `shown`, and return the answer."""
-        w, shown, lanes = self.w, self.shown, self.shown.lanes
+        """Note an event in `page_run`, and return the answer."""
+        w, page_run, lanes = self.w, self.page_run, self.page_run.lanes
         if isinstance(event, Frame) and not event.steps:
             ready = texts.READING
             if event.ready != PROMPT:
                 ready = texts.WARMING_UP.format(label=METHODS[event.ready].label)
             return {w.status: status_html(ready, "busy")}
-        self.starts.append({method: len(tokens) for method, tokens in shown.told.items()})
-        quiet = bool(shown.told)
+        self.starts.append({method: len(tokens) for method, tokens in page_run.tokens.items()})
+        quiet = bool(page_run.tokens)
         if isinstance(event, Frame):
             for method, step in event.steps.items():
                 lanes[method].at(step)
-                shown.told.setdefault(method, []).extend(event.tokens[method])
+                page_run.tokens.setdefault(method, []).extend(event.tokens[method])
         elif isinstance(event, MethodFailed):
             lanes[event.method].failed(event.message)
-            quiet = not shown.told  # if so, the status line names the method that is made ready
+            # if so, the status line names the method that is made ready
+            quiet = not page_run.tokens
         else:
             self.results.append(event)
-            shown.record = record_of(self.results)
-            lanes[event.method] = Lane.done(shown.record["methods"][event.method])
+            page_run.record = record_of(self.results)
+            lanes[event.method] = Lane.done(page_run.record["methods"][event.method])
             quiet = False
-            shown.pictures[event.method] = picture_address(event.image)
+            page_run.pictures[event.method] = picture_address(event.image)
             file = saved(lambda one: keep_file(w.file, write_picture(self.folder, one)), event)
             if file is not None:
-                shown.files[event.method] = f"gradio_api/file={file}"
+                page_run.files[event.method] = f"gradio_api/file={file}"
         first = self.starts[0]
-        fresh = {method: tokens[first.get(method, 0) :] for method, tokens in shown.told.items()}
-        updates: Updates = {w.stage: pack(live_view(shown, fresh))}
+        fresh = {
+            method: tokens[first.get(method, 0) :] for method, tokens in page_run.tokens.items()
+        }
+        updates: Updates = {w.stage: pack(live_view(page_run, fresh))}
         if not quiet:
             done = sum(not lane.running for lane in lanes.values())
             updates[w.status] = status_html(texts.through(done, len(lanes)), "busy")
         return updates
 
 
-def _closing_words(shown: Shown, info: ModelInfo, prompt: str) -> str:
+def _closing_words(page_run: PageRun, info: ModelInfo, prompt: str) -> str:
     """Return the sentences about a run that is over. prompt: as it was typed."""
-    record = shown.record
+    record = page_run.record
     if record is None:
         return status_html(texts.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
-    unfinished = len(shown.lanes) - len(finished)
+    unfinished = len(page_run.lanes) - len(finished)
     text: list[str | None] = [texts.SOME_FAILED] if unfinished else []
     text += [record["warning"], texts.of_run(texts.SOURCES["live"], record)]
-    text += [texts.NO_ROOM] if len(shown.files) < len(finished) else []
+    text += [texts.NO_ROOM] if len(page_run.files) < len(finished) else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
     some = in_turn if len(in_turn) < len(finished) else []
     labels = [METHODS[entry["method"]].label for entry in some]
@@ -202,7 +206,7 @@ def _closing_words(shown: Shown, info: ModelInfo, prompt: str) -> str:
 
 @shielded
 def repeat(
-    service: Service, w: Widgets, told: gr.HTML, others: bool, result: Shown
+    service: Service, w: Widgets, status: gr.HTML, others: bool, result: PageRun
 ) -> Iterator[Updates]:
     """Run the shown record again, REPEATS times; or with `others` once with its own seed, and once
     with each of the REPEATS next ones.
@@ -224,8 +228,8 @@ def repeat(
     for number, seed in enumerate(seeds):
         latest = (races or [record])[-1]["methods"].values()
         left = (len(seeds) - number) * sum(entry["decode_seconds"] for entry in latest)
-        yield {told: status_html(texts.repeating(number + 1, len(seeds), left), "busy")}
-        found = yield from outcomes(service, told, request.with_seed(seed))
+        yield {status: status_html(texts.repeating(number + 1, len(seeds), left), "busy")}
+        found = yield from outcomes(service, status, request.with_seed(seed))
         done = [one for one in found.values() if isinstance(one, Result)]
         races += [record_of(done)] if done else []
         for one in done:
@@ -236,4 +240,4 @@ def repeat(
         yield {w.table: numbers_html(record, races)}
     end = texts.of_seeds(seeds) if others else texts.REPEATED.format(of=REPEATS)
     reproduced = [] if others else [texts.REPRODUCED]
-    yield {told: status_html(" ".join([end, *(differ.values() or reproduced)]))}
+    yield {status: status_html(" ".join([end, *(differ.values() or reproduced)]))}

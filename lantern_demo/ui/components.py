@@ -13,7 +13,7 @@ from typing import Any, Literal
 import gradio as gr
 
 from lantern_demo.ui import texts
-from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.run_state import PageRun
 
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
@@ -101,10 +101,10 @@ class Widgets:
     file: gr.DownloadButton  # hidden; it hands out what one of these three has written
     runs: gr.HTML  # recorded ones and the visitor's
     go: gr.Textbox  # has words where a link is to be drawn
-    # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it
-    shown: gr.State = field(default_factory=lambda: gr.State(Shown()))
-    # of Shown: the run of the results, which Run again repeats and Draw does not
-    result: gr.State = field(default_factory=lambda: gr.State(Shown()))
+    # of PageRun: the run in the lanes, for Stop and the other handlers; only runs write it
+    page_run: gr.State = field(default_factory=lambda: gr.State(PageRun()))
+    # of PageRun: the run of the results, which Run again repeats and Draw does not
+    result: gr.State = field(default_factory=lambda: gr.State(PageRun()))
     # the method and the rows of the shown picture that the next run keeps, or None
     keep: gr.State = field(default_factory=lambda: gr.State(None))
     # whether a run that was requested waits in the queue
@@ -120,7 +120,7 @@ class Widgets:
 
         They are few: Gradio rebuilds all outputs of an event for every answer, even unchanged ones.
         """
-        return [self.status, self.stage, self.shown]
+        return [self.status, self.stage, self.page_run]
 
     def buttons(self) -> list[Any]:
         return [self.draw, self.stop, self.surprise, self.repeat, self.seeds, self.twin]
@@ -135,15 +135,15 @@ class Widgets:
 
 def status_html(
     text: str,
-    kind: Literal["info", "busy", "error", "refused"] = "info",
+    state: Literal["info", "busy", "error", "refused"] = "info",
     struck: Iterable[str] = (),
 ) -> str:
     """Return the line under the buttons; a screen reader reads its changes.
 
-    `struck` are words that were left out of the prompt. While the kind is "refused", the stage
+    `struck` are words that were left out of the prompt. While the state is "refused", the stage
     names its pictures as those of the run before.
     """
-    role = "alert" if kind in ("error", "refused") else "status"
+    role = "alert" if state in ("error", "refused") else "status"
     out = " ".join(f"<s>{escape(word)}</s>" for word in struck)
     left = f"{escape(texts.LEFT_OUT)} {out}. " if out else ""
-    return f'<div class="status {kind}" role="{role}"><p>{left}{escape(text)}</p></div>'
+    return f'<div class="status {state}" role="{role}"><p>{left}{escape(text)}</p></div>'

@@ -118,12 +118,12 @@ def add_settings(service: Service, prompt: gr.Textbox) -> Form:
     others = gr.State({name: getattr(defaults, name) for name in OTHERS})
     note = gr.HTML(_note(defaults, defaults), elem_id="others", render=False)
     form = Form(prompt, methods, knobs, others, note, seed)
-    told = answer("settings-told")
+    status = answer("settings-told")
     with gr.Row():
         for title, paper in ((texts.PAPER, True), (texts.RESET, False)):
             button = gr.Button(title, min_width=120, elem_id="paper" if paper else "reset")
-            filling = partial(preset, service, form, told, paper)
-            button.click(filling, None, [told, others, note, *knobs.values()], **AT_ONCE)
+            filling = partial(preset, service, form, status, paper)
+            button.click(filling, None, [status, others, note, *knobs.values()], **AT_ONCE)
     note.render()
     usual = pack([[name, own_name(name), getattr(defaults, name)] for name in FIELDS])
     every = list(knobs.values())
@@ -141,7 +141,7 @@ def _note(settings: Settings, usual: Settings) -> str:
     return f'<p class="note">{escape(texts.OTHER_SETTINGS + told)}</p>'
 
 
-def preset(service: Service, form: Form, told: gr.HTML, paper: bool) -> Updates:
+def preset(service: Service, form: Form, status: gr.HTML, paper: bool) -> Updates:
     """Set the settings to the model's preset, or to the papers' values where they give one.
 
     No k exceeds the model's codebook.
@@ -155,7 +155,7 @@ def preset(service: Service, form: Form, told: gr.HTML, paper: bool) -> Updates:
         values |= {"tree": "paper", "noise": "independent", "neighbours": "raw"}
         settings = settings.with_changes(**values)
         words = texts.PAPER_TOLD + ("" if service.on_gpu else f" {texts.PAPER_SLOW}")
-    return {told: status_html(words), **_values(service, form, settings)}
+    return {status: status_html(words), **_values(service, form, settings)}
 
 
 def _knob(name: str, value: Any) -> Any:
@@ -176,11 +176,11 @@ class Numbers:
     table: gr.HTML
     repeat: gr.Button
     seeds: gr.Button
-    repeat_told: gr.HTML
+    repeat_status: gr.HTML
     record: gr.Button
     twin_of: gr.Radio
     twin: gr.Button
-    twin_told: gr.HTML
+    twin_status: gr.HTML
     slider: gr.ImageSlider
 
 
@@ -215,14 +215,14 @@ def add_numbers() -> Numbers:
         repeat = gr.Button(texts.REPEAT, elem_id="repeat", **size)
         seeds = gr.Button(texts.OTHER_SEEDS, elem_id="seeds", **size)
         record = gr.Button(texts.DOWNLOAD, elem_id="record", interactive=False, **size)
-    repeat_told = answer("repeat-told")
+    repeat_status = answer("repeat-told")
     with gr.Row():
         with gr.Column(min_width=300):
             gr.HTML(f'<p class="note">{escape(texts.TWIN_NOTE)}</p>')
             twins = [(method.label, method.id) for method in METHODS.values() if bound_of(method)]
             twin_of = gr.Radio(twins, value=twins[-1][1], label=texts.TWIN_LABEL, elem_id="twin-of")
             twin = gr.Button(texts.TWIN, min_width=140, elem_id="twin")
-            twin_told = answer("twin-told")
+            twin_status = answer("twin-told")
         # while it is empty, Gradio's slider has an ARIA attribute that is not allowed there
         slider = gr.ImageSlider(
             label=texts.TWIN_SLIDER,
@@ -233,4 +233,6 @@ def add_numbers() -> Numbers:
             elem_id="twin-slider",
         )
     slider.change(None, js="showTwin", **QUIET)
-    return Numbers(numbers, repeat, seeds, repeat_told, record, twin_of, twin, twin_told, slider)
+    return Numbers(
+        numbers, repeat, seeds, repeat_status, record, twin_of, twin, twin_status, slider
+    )

@@ -5,7 +5,7 @@ of Gradio: `tests/test_gradio_patches.py` fails when another version than CHECKE
 
 Some dependences are elsewhere. `style.css` names classes of Gradio's own elements:
 `.html-container`, `.main.fillable`, `.tab-container`, `main.contain` and `.column`. A run changes
-the `run_state.Shown` that it handed to a `gr.State`; a test checks that Gradio keeps the object
+the `run_state.PageRun` that it handed to a `gr.State`; a test checks that Gradio keeps the object
 itself.
 """
 

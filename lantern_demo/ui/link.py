@@ -61,7 +61,7 @@ def _query(
 
 
 @dataclass(frozen=True)
-class Asked:
+class LinkedRun:
     """The run that a link requests."""
 
     settings: Settings
@@ -70,7 +70,7 @@ class Asked:
     seeded: bool = False  # whether it names a seed
 
 
-def read(parameters: Mapping[str, str], info: ModelInfo) -> Asked | None:
+def read(parameters: Mapping[str, str], info: ModelInfo) -> LinkedRun | None:
     """Read the run that a link requests of a model; None if it requests none.
 
     Parameters of other names are ignored: other sites add theirs. Raise NotAllowed for a value that
@@ -87,7 +87,7 @@ def read(parameters: Mapping[str, str], info: ModelInfo) -> Asked | None:
     chosen = None if methods is None else [one.id for one in methods_of(methods.split(","))]
     changes = {name: _value(name, value) for name, value in given.items()}
     settings = Settings(**info.preset).with_changes(**changes)
-    return Asked(settings, prompt, chosen, "seed" in changes)
+    return LinkedRun(settings, prompt, chosen, "seed" in changes)
 
 
 def _value(name: str, text: str) -> int | float | str:

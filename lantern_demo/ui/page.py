@@ -51,13 +51,13 @@ from lantern_demo.ui.gradio_patches import (
     wait_for_first_page,
     waiting,
 )
+from lantern_demo.ui.guess_pictures import looker
 from lantern_demo.ui.limits import SESSIONS, WAITING, SmallRequests
-from lantern_demo.ui.look_alikes import looker
 from lantern_demo.ui.price import add_price
 from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
 from lantern_demo.ui.restore import Visits, first_view, from_link, show_first, show_run
 from lantern_demo.ui.routes import PREVIEW, bad_call, routes
-from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.run_state import PageRun
 from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.twin import compare_twins
 from lantern_demo.version import __version__
@@ -135,19 +135,19 @@ def build(
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
         _wire_runs(service, queued, w, form, numbers)
 
-        def sheeted(shown: Shown, request: gr.Request) -> Updates:
-            return hand_out_sheet(w, shown, request.headers.get("host", ""))
+        def sheeted(page_run: PageRun, request: gr.Request) -> Updates:
+            return hand_out_sheet(w, page_run, request.headers.get("host", ""))
 
-        def filmed(shown: Shown, request: gr.Request) -> Updates:
-            return hand_out_film(service, w, shown, request.headers.get("host", ""))
+        def filmed(page_run: PageRun, request: gr.Request) -> Updates:
+            return hand_out_film(service, w, page_run, request.headers.get("host", ""))
 
         files = (
             (w.record, partial(hand_out, w, record_file)),
             (w.sheet, sheeted),
             (w.film, filmed),
         )
-        for asked, give in files:
-            taken = asked.click(give, w.result, [w.file, w.status], **AT_ONCE)
+        for button, give in files:
+            taken = button.click(give, w.result, [w.file, w.status], **AT_ONCE)
             taken.then(None, js="takeFile", **QUIET)
         _wire_arrival(page, service, w, form, arriving)
         add_endpoints(page, service)
@@ -254,36 +254,36 @@ def _wire_runs(
 ) -> None:
     """Wire Draw, also of the rest of a picture, Repeat, the twin and Stop."""
 
-    def idle(shown: Shown, visited: list[Recorded]) -> Updates:
+    def idle(page_run: PageRun, visited: list[Recorded]) -> Updates:
         return w.busy(False)
 
-    repeat_told, twin_told, slider = numbers.repeat_told, numbers.twin_told, numbers.slider
+    repeat_status, twin_status, slider = numbers.repeat_status, numbers.twin_status, numbers.slider
     actions = [
         Action(
             [w.draw.click, form.prompt.submit],
             partial(draw, service, w, w.status, form),
             inputs={*form.all(), w.result, w.keep},
             outputs=w.of_a_frame(),
-            told=w.status,
+            status=w.status,
             end=partial(settle, service, w),
         ),
         *(
             Action(
                 [button.click],
-                partial(repeat, service, w, repeat_told, others),
+                partial(repeat, service, w, repeat_status, others),
                 inputs=[w.result],
                 outputs=[w.table],
-                told=repeat_told,
+                status=repeat_status,
                 end=idle,
             )
             for button, others in ((w.repeat, False), (w.seeds, True))
         ),
         Action(
             [w.twin.click],
-            partial(compare_twins, service, w, twin_told, slider),
+            partial(compare_twins, service, w, twin_status, slider),
             inputs=[numbers.twin_of, w.result],
             outputs=[slider],
-            told=twin_told,
+            status=twin_status,
             end=idle,
         ),
     ]
@@ -295,7 +295,7 @@ def _wire_runs(
     kept = w.stage.select(keep, None, [w.keep], **AT_ONCE)
     kept.then(None, js="() => pressDraw(true)", **QUIET)
     # Words about a run vanish when another one begins.
-    gone = {repeat_told: "", twin_told: "", slider: gr.update(visible=False)}
+    gone = {repeat_status: "", twin_status: "", slider: gr.update(visible=False)}
     w.draw.click(lambda: gone, None, list(gone), **AT_ONCE)
     stopped = {w.status: status_html(texts.STOPPED), w.waits: False}
     w.stop.click(lambda: stopped, None, list(stopped), cancels=started, **AT_ONCE)
@@ -310,8 +310,8 @@ def _wire_arrival(
     outputs, visits = {*w.all(), *form.all()}, Visits()
     linked = gr.Button(visible="hidden", elem_id="linked")
 
-    def picked(shown: Shown, visited: list[Recorded], event: gr.SelectData) -> Updates:
-        return show_run(service, w, form, shown, visited, event.index)
+    def picked(page_run: PageRun, visited: list[Recorded], event: gr.SelectData) -> Updates:
+        return show_run(service, w, form, page_run, visited, event.index)
 
     def first(came: str, request: gr.Request) -> Updates:
         visited = visits.of(came.partition(" ")[2])
@@ -322,8 +322,8 @@ def _wire_arrival(
 
     def follow(came: str, request: gr.Request) -> Updates:
         came_by, _, tab = came.partition(" ")
-        asked = dict(request.query_params)
-        return from_link(service, w, form, asked, came_by, visits.of(tab)) or show_first(w)
+        parameters = dict(request.query_params)
+        return from_link(service, w, form, parameters, came_by, visits.of(tab)) or show_first(w)
 
     async def arrive() -> AsyncIterator[str]:
         if service.state == "loading":
@@ -337,7 +337,7 @@ def _wire_arrival(
         except ValueError as error:
             yield status_html(str(error), "error")
 
-    w.runs.select(picked, [w.shown, w.visited], outputs, **AT_ONCE)
+    w.runs.select(picked, [w.page_run, w.visited], outputs, **AT_ONCE)
     # Gradio rebuilds all outputs of an event: a visit without a link has few.
     few = [w.result, w.record, w.sheet, w.film, w.runs, w.visited]
     arrived = page.load(first, [w.go], few, js="cameBy", **AT_ONCE)

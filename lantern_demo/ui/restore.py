@@ -23,7 +23,7 @@ from lantern_demo.ui.components import (
 from lantern_demo.ui.form import Form, choose, chosen_methods
 from lantern_demo.ui.limits import SESSIONS
 from lantern_demo.ui.recorded import Recorded, recorded_runs
-from lantern_demo.ui.run_state import Lane, Shown
+from lantern_demo.ui.run_state import Lane, PageRun
 from lantern_demo.ui.run_view import live_view, picture_address, picture_of, results_view
 from lantern_demo.ui.service import Service
 
@@ -52,12 +52,12 @@ class Visits:
 
 
 def show_run(
-    service: Service, w: Widgets, form: Form, shown: Shown, visited: list[Recorded], index: int
+    service: Service, w: Widgets, form: Form, page_run: PageRun, visited: list[Recorded], index: int
 ) -> Updates:
     """Show a run of the strip, the visitor's first and then the recorded ones, and fill in the
     form from it.
     """
-    if shown.running:
+    if page_run.running:
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
     run = [*visited, *recorded_runs()][index]
     updates = _presented(service, w, run, "kept" if index < len(visited) else "recorded", True)
@@ -90,7 +90,7 @@ def first_view() -> tuple[dict[str, Any], str]:
 def show_first(w: Widgets) -> Updates:
     """Let the handlers have the first recorded run, which the page shows already."""
     run = recorded_runs()[0]
-    return with_results(w, Shown({}, run.record, run.pictures))
+    return with_results(w, PageRun({}, run.record, run.pictures))
 
 
 def from_link(
@@ -108,31 +108,31 @@ def from_link(
     named; its other values are filled in.
     """
     info = service.info
-    asked, wrong = _readable(parameters, info)
-    if asked is None and not wrong and "run" not in parameters:
+    linked, wrong = _readable(parameters, info)
+    if linked is None and not wrong and "run" not in parameters:
         return None
-    if asked is None:
+    if linked is None:
         words = status_html(wrong, "refused") if wrong else status_html(texts.OLD_LINK)
         return {**show_first(w), w.status: words}
     again = came_by in (RELOAD, BACK)
     known = visited if again else []
-    if not wrong and (index := _known(asked, known, again)) is not None:
-        return show_run(service, w, form, Shown(), known, index)
-    chosen = chosen_methods(service, asked.methods)  # none: the model cannot run them
-    whole = not wrong and asked.prompt is not None and chosen != []
+    if not wrong and (index := _known(linked, known, again)) is not None:
+        return show_run(service, w, form, PageRun(), known, index)
+    chosen = chosen_methods(service, linked.methods)  # none: the model cannot run them
+    whole = not wrong and linked.prompt is not None and chosen != []
     go = whole and came_by != RELOAD
     words = status_html(texts.READY_LINK if go or not whole else texts.RELOADED)
-    lanes = Shown({method: Lane(method, "asked", info.tokens) for method in chosen})
+    lanes = PageRun({method: Lane(method, "asked", info.tokens) for method in chosen})
     return {
         **({w.stage: pack(live_view(lanes)), w.table: NO_TABLE} if whole else show_first(w)),
-        **choose(service, form, asked.prompt, asked.methods, asked.settings),
-        **({form.seed: asked.settings.seed} if asked.seeded else {}),
+        **choose(service, form, linked.prompt, linked.methods, linked.settings),
+        **({form.seed: linked.settings.seed} if linked.seeded else {}),
         w.status: status_html(wrong, "refused") if wrong else words,
         w.go: "draw" if go else "",
     }
 
 
-def _readable(parameters: Mapping[str, str], info: ModelInfo) -> tuple[link.Asked | None, str]:
+def _readable(parameters: Mapping[str, str], info: ModelInfo) -> tuple[link.LinkedRun | None, str]:
     """Return the run that a link requests without its wrong values, and a sentence about one."""
     try:
         return link.read(parameters, info), ""
@@ -146,13 +146,13 @@ def _readable(parameters: Mapping[str, str], info: ModelInfo) -> tuple[link.Aske
     return link.read(right, info), wrong
 
 
-def _known(asked: link.Asked, visited: list[Recorded], again: bool) -> int | None:
+def _known(linked: link.LinkedRun, visited: list[Recorded], again: bool) -> int | None:
     """Return the index of the run of this visit, or else of the recorded one, that a link requests.
 
     It may leave out the draft trees. After a reload (`again`), a link without them is that of a run
     that had not ended. A recording would look like its answer.
     """
-    wanted, settings = (asked.prompt, asked.methods), asked.settings.as_dict()
+    wanted, settings = (linked.prompt, linked.methods), linked.settings.as_dict()
     for index, run in enumerate([*visited, *recorded_runs()]):
         record, ways = run.record, [drawn_with(run.record)]
         if index < len(visited) or not again:
@@ -167,8 +167,8 @@ def _presented(
 ) -> Updates:
     """Show a run that was not drawn just now. `own`: the page's address becomes its link.
 
-    A run that begins meanwhile takes the stage: it writes `w.shown`.
+    A run that begins meanwhile takes the stage: it writes `w.page_run`.
     """
-    now = Shown({}, run.record, run.pictures, request=run.request)
+    now = PageRun({}, run.record, run.pictures, request=run.request)
     words = status_html(texts.of_run(texts.SOURCES[source], run.record))
     return {**results_of(w, service, now, source, own), w.status: words}

@@ -57,7 +57,7 @@ class Lane:
 
 
 @dataclass
-class Shown:
+class PageRun:
     """A run on a visitor's page: lanes, and record and pictures of the finished methods.
 
     A run hands it to the page's state once and then mutates it. To hand it over with every frame
@@ -68,7 +68,8 @@ class Shown:
     record: Record | None = None
     pictures: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # addresses of the pictures as files
-    told: dict[str, list[Token]] = field(default_factory=dict)  # by method, the tokens drawn so far
+    # by method, the tokens drawn so far
+    tokens: dict[str, list[Token]] = field(default_factory=dict)
     request: Request | None = None  # None for a run that was not drawn here
     preset: Settings = field(default_factory=Settings)  # of the served model
     # distinguishes one run's updates from another's

@@ -22,9 +22,9 @@ from lantern_demo.runs.record import Entry, Record, kept_of, summary_of
 from lantern_demo.settings.knobs import KNOBS, own_name, short_name
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.evidence import evidence_of
+from lantern_demo.ui.decisions import decision_of
 from lantern_demo.ui.frames import Token
-from lantern_demo.ui.run_state import Lane, Shown
+from lantern_demo.ui.run_state import Lane, PageRun
 
 # In the order of the methods: Okabe and Ito's colours, which colour-blind people can distinguish,
 # and a violet. Further methods begin again at the front.
@@ -68,7 +68,7 @@ def lane_view(
         "label": method.label,
         "colour": colour(lane.method),
         "lossless": method.lossless,
-        "kind": texts.kind_of(method),
+        "kind": texts.exactness(method),
         "phase": lane.phase,
         "kept": lane.kept,
         "committed": lane.drawn,
@@ -107,7 +107,7 @@ def picture_of(address: str) -> Image.Image:
 
 
 def live_view(
-    shown: Shown,
+    page_run: PageRun,
     fresh: dict[str, list[Token]] | None = None,
     link: str | None = None,
 ) -> dict[str, Any]:
@@ -116,8 +116,8 @@ def live_view(
     `fresh` are the tokens to paint now: by default all that are drawn so far. `link` becomes the
     page's address, so that a reload finds the request.
     """
-    lanes = [lane_view(lane, shown.record, shown.preset) for lane in shown.lanes.values()]
-    phases = {lane.phase for lane in shown.lanes.values()}
+    lanes = [lane_view(lane, page_run.record, page_run.preset) for lane in page_run.lanes.values()]
+    phases = {lane.phase for lane in page_run.lanes.values()}
     if "stopped" in phases:
         told = texts.STOPPED_RACE
     elif "asked" in phases:
@@ -125,14 +125,14 @@ def live_view(
     else:
         told = texts.NO_METHOD_FINISHED if phases == {"failed"} else texts.RACING
     return {
-        "run": shown.run,
+        "run": page_run.run,
         "live": told,
         "racing": told == texts.RACING,
-        "grid": isqrt(next(iter(shown.lanes.values())).total),
-        "model": shown.request.model if shown.request else "",
-        "kept": shown.request.keep if shown.request else [],
+        "grid": isqrt(next(iter(page_run.lanes.values())).total),
+        "model": page_run.request.model if page_run.request else "",
+        "kept": page_run.request.keep if page_run.request else [],
         "lanes": lanes,
-        "fresh": shown.told if fresh is None else fresh,
+        "fresh": page_run.tokens if fresh is None else fresh,
         "link": link,
         "own": link is not None,
     }
@@ -223,10 +223,10 @@ def _result(
     vanilla: Entry | None,
 ) -> dict[str, object]:
     method, events = METHODS[name], entry["events"]
-    evidence = evidence_of(settings, method, entry)
+    decision = decision_of(settings, method, entry)
     return {
         **acceptance_of(events)._asdict(),
-        "lent": [round(share, 2) for share in evidence.lent(entry)],
+        "lent": [round(share, 2) for share in decision.lent(entry)],
         "window": not method.alone and not method.needs_drafter,
         "shares": vanilla is not None and entry["noise"] == vanilla["noise"] != "independent",
         "changed": texts.changed_of(entry),
@@ -235,14 +235,14 @@ def _result(
             for part, spent in zip(("draft", "check", "keep"), _parts(entry), strict=True)
         },
         "disturbed": entry["disturbed"],
-        "evidence": evidence.told(),
+        "evidence": decision.words(),
         "tokens": entry["token_ids"],
         "picture": picture,
         "committed": _rises(events["committed"]),
         "milliseconds": _rises(events["milliseconds"]),
         "kinds": events["kinds"],
         "trees": events["trees"],
-        "trials": [[_shorter(row) for row in step] for step in evidence.trials(entry)],
+        "trials": [[_shorter(row) for row in step] for step in decision.trials(entry)],
     }
 
 
@@ -315,21 +315,21 @@ def _parts(entry: Entry) -> list[float]:
     return [1000 * seconds / max(1, entry["steps"]) for seconds in parts]
 
 
-def _row(name: str, found: Measured) -> list[str]:
+def _row(name: str, numbers: Measured) -> list[str]:
     gain = texts.NOT_YET
-    if found.gain is not None:
-        low, high = found.gain["lowest"], found.gain["highest"]
-        gain = texts.times(found.gain["median"])
+    if numbers.gain is not None:
+        low, high = numbers.gain["lowest"], numbers.gain["highest"]
+        gain = texts.times(numbers.gain["median"])
         gain += f" ({low:.2f}\u2013{high:.2f})" if low < high else ""
-    cost = "" if found.cost is None else f" (c {found.cost:.2f})"
+    cost = "" if numbers.cost is None else f" (c {numbers.cost:.2f})"
     return [
         METHODS[name].label,
-        f"{found.steps:g} ({found.pieces:.2f})",
-        f"{found.seconds:.2f}",
+        f"{numbers.steps:g} ({numbers.pieces:.2f})",
+        f"{numbers.seconds:.2f}",
         gain,
-        f"{found.changed:g}",
-        " + ".join(f"{part:.2f}" for part in found.parts) + cost,
-        found.ran,
+        f"{numbers.changed:g}",
+        " + ".join(f"{part:.2f}" for part in numbers.parts) + cost,
+        numbers.ran,
     ]
 
 

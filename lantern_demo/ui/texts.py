@@ -1,4 +1,4 @@
-"""Every text of the page and of the API's documentation, except those of `evidence`."""
+"""Every text of the page and of the API's documentation, except those of `decisions`."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ WEB: dict[str, object] = {
 }
 
 
-def kind_of(method: Method) -> str:
+def exactness(method: Method) -> str:
     """Describe a method in three words."""
     if method.alone:
         return "one piece a step"

@@ -15,7 +15,7 @@ from lantern_demo.settings.knobs import bound_of
 from lantern_demo.ui import texts
 from lantern_demo.ui.actions import outcomes, shielded
 from lantern_demo.ui.components import Updates, Widgets, status_html
-from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.run_state import PageRun
 from lantern_demo.ui.run_view import picture_of
 from lantern_demo.ui.service import Refused, Service
 
@@ -26,25 +26,25 @@ ORANGE = "#f0a500"
 def compare_twins(
     service: Service,
     w: Widgets,
-    told: gr.HTML,
+    status: gr.HTML,
     slider: gr.ImageSlider,
     method: str | None,
-    shown: Shown,
+    page_run: PageRun,
 ) -> Iterator[Updates]:
     """Draw the twin of a method of the shown run, and show both pictures."""
-    record = shown.record
+    record = page_run.record
     if record is None or method not in record["methods"] or bound_of(METHODS[method]) is None:
         raise Refused(texts.NO_TWIN)
     settings, trees = twin_settings(record, method)
     model, keep = record["model"]["id"], kept_of(record["methods"][method])
     request = service.request(record["prompt"], [method], settings, trees, model, keep)
-    yield {told: status_html(texts.TWIN_BUSY, "busy")}
-    found = yield from outcomes(service, told, request)
+    yield {status: status_html(texts.TWIN_BUSY, "busy")}
+    found = yield from outcomes(service, status, request)
     twin = found[method]
     if isinstance(twin, MethodFailed):
-        yield {told: status_html(twin.message, "error")}
+        yield {status: status_html(twin.message, "error")}
         return
-    own, grid = picture_of(shown.pictures[method]), isqrt(len(twin.tokens))
+    own, grid = picture_of(page_run.pictures[method]), isqrt(len(twin.tokens))
     entry = record["methods"][method]
     alike = [cell for cell, kind in enumerate(entry["events"]["kinds"]) if kind == "r"]
     drawn = entry["tokens"] - len(keep)
@@ -52,7 +52,7 @@ def compare_twins(
     facts |= {"steps": entry["steps"], "twin": twin.steps}
     pictures = twin.image.resize(own.size), outlined(own, alike, grid)
     yield {
-        told: status_html(texts.TWIN_TOLD.format(**facts)),
+        status: status_html(texts.TWIN_TOLD.format(**facts)),
         slider: gr.update(value=pictures, visible=True),
     }
 

@@ -15,7 +15,7 @@ SMALL = 100  # bytes; such files are always sent whole
 
 
 class Server(ThreadingHTTPServer):
-    """`files` has the contents by `repository/file`, `asked` each request with its Range.
+    """`files` has the contents by `repository/file`, `requests` each request with its Range.
 
     The first `breaks` answers with a file whose path contains `only` end in the middle of it. With
     `stalls` they wait there until `closed`.
@@ -25,7 +25,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.files, self.asked = dict(files), list[tuple[str, str | None]]()
+        self.files, self.requests = dict(files), list[tuple[str, str | None]]()
         self.only, self.breaks, self.stalls, self.closed = "", 0, False, threading.Event()
         self.lock = threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_port}"
@@ -38,7 +38,9 @@ class Server(ThreadingHTTPServer):
 
     def fetched(self) -> list[tuple[str, str | None]]:
         """The files that were asked for, not only about, each with its Range."""
-        return [(name[4:], part) for name, part in self.asked if re.match("GET .*/resolve/", name)]
+        return [
+            (name[4:], part) for name, part in self.requests if re.match("GET .*/resolve/", name)
+        ]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -46,7 +48,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         hub, wanted = self.server, self.headers.get("Range")
-        hub.asked.append((f"{self.command} {self.path}", wanted))
+        hub.requests.append((f"{self.command} {self.path}", wanted))
         if found := re.match(r"/api/models/([^/]+/[^/]+)/(revision|tree)/", self.path):
             repo, told = found[1], {"id": found[1], "sha": COMMIT, "siblings": []}
             tree = [

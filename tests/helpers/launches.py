@@ -121,7 +121,7 @@ def step_of(model: str, method: str, dtype: torch.dtype = torch.bfloat16, **sett
     sizes = info.published.drafter
     target, drafter = _placed(info.published.target, dtype), _placed(sizes, dtype)
     layers = target.feature_layers = getattr(sizes, "feature_layers", ())
-    runners = on_gpu(target, drafter)
+    ready = on_gpu(target, drafter)
     plan = planned(chosen, knobs)
     rows = 1 if knobs.cfg_scale == 1 else 2
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
@@ -133,15 +133,15 @@ def step_of(model: str, method: str, dtype: torch.dtype = torch.bfloat16, **sett
         near,
         device=META,
         noise=knobs.noise,
-        ops=runners.ops,
+        ops=ready.ops,
     )
     proposer, verifier = parts_of(config, info.published.target.vocab)
-    runner = runners.drafter if chosen.needs_drafter else None
-    steps = Steps(runners.target, runner, config, proposer, verifier)
+    runner = ready.drafter if chosen.needs_drafter else None
+    steps = Steps(ready.target, runner, config, proposer, verifier)
     for cache in steps.caches:  # the prompt is there, and of some padding
         cache.length, cache.padded = PROMPT, True
-    if runners.drafter is not None:
-        runners.drafter.prefill = lambda *_: None  # type: ignore[method-assign]
+    if ready.drafter is not None:
+        ready.drafter.prefill = lambda *_: None  # type: ignore[method-assign]
     width = info.published.target.dim * (1 + len(layers))
     hidden = torch.empty(rows, 1, width, device=META, dtype=dtype)
     root = torch.zeros(1, dtype=torch.int64, device=META)

@@ -49,13 +49,15 @@ def begin(drafter: Any, hidden: Tensor, token: Tensor, cache: Any, condition: An
     return stable_pass(drafter, token, hidden[:, -1:], cache)
 
 
-def stable_pass(drafter: Any, tokens: Tensor, hidden: Tensor, cache: Any, asked: int = 1) -> Tensor:
-    """A drafter's outputs [R, asked, H] of the last of m committed tokens, with the states before
+def stable_pass(
+    drafter: Any, tokens: Tensor, hidden: Tensor, cache: Any, outputs: int = 1
+) -> Tensor:
+    """A drafter's outputs [R, outputs, H] of the last of m committed tokens, with the states before
     them [R, m, H].
     """
     slots = cache.length + torch.arange(tokens.shape[-1])
     cache.length += len(slots)
-    visible = None if asked == 1 else torch.arange(cache.length) <= slots[-asked:, None]
+    visible = None if outputs == 1 else torch.arange(cache.length) <= slots[-outputs:, None]
     return drafter.forward(Pass(tokens, slots, slots, visible), hidden, cache)
 
 

@@ -47,7 +47,7 @@ def small(method: str, **changes: Any) -> dict[str, Any]:
     settings changed.
     """
     plan = planned(METHODS[method], SMALL.with_changes(**changes))
-    return {"tree": plan.drafts, "rule": plan.rule}
+    return {"drafts": plan.drafts, "rule": plan.rule}
 
 
 # Settings beside those of SMALL, of which every kind of drafts takes its own: a chain, a tree of
@@ -146,7 +146,7 @@ class Behind:
 
 
 def dynamic_draft(
-    policy: DraftConfig,
+    drafts: DraftConfig,
     root: Tensor,
     output: Tensor,
     drafter: Any,
@@ -155,7 +155,7 @@ def dynamic_draft(
     sampling: Sampling,
 ) -> Draft:
     """A tree grown from the drafter's last stable output [R, 1, H]."""
-    return DynamicProposer(policy, sampling).propose(
+    return DynamicProposer(drafts, sampling).propose(
         root, Behind(output, drafter, cache), target.head, root[:0]
     )
 
@@ -188,7 +188,7 @@ def walked(
     + 1].
     """
     tree, scores = draft.tree, sampled_by.probabilities(logits, sampling).log()
-    shape = {"tree": SimpleNamespace(width=tree.width, nodes=tree.size)}
+    shape = {"drafts": SimpleNamespace(width=tree.width, nodes=tree.size)}
     of_run = {"rule": rule, "sampling": sampling, "neighbours": neighbours, "ops": PYTORCH}
     config: Any = SimpleNamespace(**of_run, **shape)
     out = RejectionVerifier(config, scores.shape[1]).verify(

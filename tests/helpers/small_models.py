@@ -130,14 +130,14 @@ class Model:
     @property
     def lean(self) -> Runner:
         """A processor's fused models."""
-        runners = on_cpu(self._networks(), "plain", "plain")
-        return runners.target, runners.drafter, runners.ops, False
+        ready = on_cpu(self._networks(), "plain", "plain")
+        return ready.target, ready.drafter, ready.ops, False
 
     @property
     def joined(self) -> Runner:
         """Its networks as they run on an accelerator."""
-        runners = on_gpu(*deepcopy((self.target, self.drafter)))
-        return runners.target, runners.drafter, runners.ops, True
+        ready = on_gpu(*deepcopy((self.target, self.drafter)))
+        return ready.target, ready.drafter, ready.ops, True
 
     @property
     def runners(self) -> list[Runner]:

@@ -94,9 +94,9 @@ def layers(
     found = []
     for by in (kernels.FusedLayer(layer, kernels.starts_early(HERE)), layer):
         cache = KVCache(2, rows, heads, 80, 32, dtype=dtype, device=HERE)
-        cache.both.copy_(old)
+        cache.storage.copy_(old)
         states = by(x.clone(), rotation, bias, cache.stores(slots, 72)[1], nodes)
-        found.append((states, cache.both))
+        found.append((states, cache.storage))
     return list(zip(*found, strict=True))
 
 

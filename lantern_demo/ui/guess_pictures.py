@@ -40,14 +40,14 @@ class Looked(NamedTuple):
 def looker(service: Service) -> Callable[[Any], dict[str, Any]]:
     """Make what decodes guesses on request, while nothing runs on the device."""
 
-    def look(asked: Any) -> dict[str, Any]:
+    def look(request: Any) -> dict[str, Any]:
         """Return the pictures of a step's guesses, or {"error": a sentence}.
 
-        "later" means that the step may be requested again. `asked` is checked here: anybody can
+        "later" means that the step may be requested again. `request` is checked here: anybody can
         send anything.
         """
         try:
-            step = _checked(service, asked)
+            step = _checked(service, request)
             if on_zero_gpu():
                 raise ValueError(texts.NO_LOOK_HERE)
             return service.at_once(_decoded, step) or {"error": texts.LOOK_LATER, "later": True}
@@ -57,17 +57,17 @@ def looker(service: Service) -> Callable[[Any], dict[str, Any]]:
     return look
 
 
-def _checked(service: Service, asked: Any) -> Looked:
-    if not isinstance(asked, dict):
+def _checked(service: Service, request: Any) -> Looked:
+    if not isinstance(request, dict):
         raise ValueError("the step must be an object")
-    pipe = service.pipe_of(asked.get("model"))
+    pipe = service.pipe_of(request.get("model"))
     if pipe is None:
         raise ValueError(texts.LOOK_NOT_LOADED)
     codes, places = len(pipe.networks.tokenizer.codebook), pipe.info.tokens
-    tokens = asked.get("tokens")
+    tokens = request.get("tokens")
     if not _ids(tokens, codes) or len(tokens) != places:
         raise ValueError("the step must have the tokens of a picture")
-    return Looked(pipe, tokens, _tree(asked.get("tree"), codes, places))
+    return Looked(pipe, tokens, _tree(request.get("tree"), codes, places))
 
 
 def _decoded(step: Looked) -> dict[str, Any]:
@@ -87,12 +87,12 @@ def _ids(value: Any, limit: int) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(is_id(x, limit) for x in value)
 
 
-def _tree(asked: Any, codes: int, places: int) -> list[Node]:
+def _tree(tree: Any, codes: int, places: int) -> list[Node]:
     """Return the nodes of a draft tree that was sent; raise ValueError for anything else.
 
     It is {"tokens", "parents": an earlier node for each but the root, "at": the root's cell}.
     """
-    found = asked if isinstance(asked, dict) else {}
+    found = tree if isinstance(tree, dict) else {}
     tokens, parents, at = (found.get(name) for name in ("tokens", "parents", "at"))
     if (
         not _ids(tokens, codes)

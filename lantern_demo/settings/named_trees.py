@@ -54,7 +54,7 @@ DEFAULT = "default"
 TREES = (DEFAULT, *STATIC_BY_NAME)
 
 
-class Drafts(NamedTuple):
+class DefaultDrafts(NamedTuple):
     """The drafts of `tree="default"`."""
 
     static: tuple[Path, ...]
@@ -65,12 +65,14 @@ class Drafts(NamedTuple):
 # A node costs a fifth of a pass on a processor, and nearly nothing on a GPU, where steps were timed
 # on an H200 (docs/benchmark.md).
 DEFAULTS = {
-    "cpu": Drafts(read_paths("0 00 000"), (2, 1, 4), 4),
-    "cuda": Drafts(read_paths("0 1 2 3 00 01 02 10 11 20 000 001 010 100 0000"), (10, 4, 59), 8),
+    "cpu": DefaultDrafts(read_paths("0 00 000"), (2, 1, 4), 4),
+    "cuda": DefaultDrafts(
+        read_paths("0 1 2 3 00 01 02 10 11 20 000 001 010 100 0000"), (10, 4, 59), 8
+    ),
 }
 
 
-def drafts_by_device(own: Any) -> dict[str, Drafts]:
+def drafts_by_device(own: Any) -> dict[str, DefaultDrafts]:
     """Return the default drafts by kind of device, a model folder's own before DEFAULTS.
 
     own: {"cpu": {"static": "0 00", "dynamic": [2, 1, 4], "window": 4}}. Raises ValueError for
@@ -83,7 +85,7 @@ def drafts_by_device(own: Any) -> dict[str, Drafts]:
         try:
             top_k, depth, nodes = map(int, trees["dynamic"])
             static = read_paths(trees["static"])
-            found[device] = Drafts(static, (top_k, depth, nodes), int(trees["window"]))
+            found[device] = DefaultDrafts(static, (top_k, depth, nodes), int(trees["window"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             wanted = "static, dynamic and window"
             raise ValueError(f"trees of {device} must have {wanted}: {error!r}") from None

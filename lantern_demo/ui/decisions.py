@@ -52,15 +52,15 @@ DECISIONS = {
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Decision:
     """What decided on a run's guesses: one of DECISIONS, by a rule."""
 
-    decision: str
+    name: str
     rule: Rule
 
-    def told(self) -> dict[str, object]:
+    def words(self) -> dict[str, object]:
         """Return the words for the page's scripts, and whether look-alikes lend probability."""
-        words = DECISIONS[self.decision]
+        words = DECISIONS[self.name]
         decides = words.decides.format(most=most_lent(self.rule))
         lends = isinstance(self.rule, Lantern)
         return words._replace(decides=decides)._asdict() | {"lends": lends}
@@ -114,7 +114,7 @@ def most_lent(rule: Rule) -> str:
     return f"at most {rule.bound:g}" if isinstance(rule, Lantern) else ""
 
 
-def evidence_of(settings: Settings, method: Method, entry: Entry | None = None) -> Evidence:
+def decision_of(settings: Settings, method: Method, entry: Entry | None = None) -> Decision:
     """Return what decides on a method's guesses.
 
     entry: the method's part of a record, which shows whether guesses were compared with the model's
@@ -122,9 +122,9 @@ def evidence_of(settings: Settings, method: Method, entry: Entry | None = None) 
     """
     rule, greedy = settings.rule(method), settings.temperature == 0
     if entry is not None and entry["noise"] == "shared":
-        return Evidence("drawn", rule)
+        return Decision("drawn", rule)
     if greedy and not columns(rule):
-        return Evidence("likeliest", Rule())
+        return Decision("likeliest", Rule())
     if isinstance(rule, Lantern) and rule.relaxes:
-        return Evidence("lent, greedy" if greedy else "lent", rule)
-    return Evidence("chance" if type(rule) in (Rule, Lantern, LanternPlusPlus) else "relaxed", rule)
+        return Decision("lent, greedy" if greedy else "lent", rule)
+    return Decision("chance" if type(rule) in (Rule, Lantern, LanternPlusPlus) else "relaxed", rule)

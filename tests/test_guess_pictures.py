@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from lantern_demo.ui import texts
-from lantern_demo.ui.look_alikes import AROUND, looker
+from lantern_demo.ui.guess_pictures import AROUND, looker
 from lantern_demo.ui.service import Service
 
 TOKENS = 256
@@ -34,7 +34,7 @@ def test_the_nodes_of_a_tree_are_shown_with_the_guesses_above_them(
 ) -> None:
     """A square of each, which is the part of a picture around its cell."""
     strips: list[Image.Image] = []
-    address = "lantern_demo.ui.look_alikes.webp_address"
+    address = "lantern_demo.ui.guess_pictures.webp_address"
     monkeypatch.setattr(address, lambda strip: strips.append(strip) or "")
     squares = look(step())["tree"]
     (strip,) = strips
@@ -54,7 +54,7 @@ def test_the_nodes_of_a_tree_are_shown_with_the_guesses_above_them(
 
 
 def test_nothing_is_decoded_outside_a_lease(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.ui.look_alikes.on_zero_gpu", lambda: True)
+    monkeypatch.setattr("lantern_demo.ui.guess_pictures.on_zero_gpu", lambda: True)
     assert look(step()) == {"error": texts.to_visitor(ValueError(texts.NO_LOOK_HERE))}
 
 
