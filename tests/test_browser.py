@@ -387,6 +387,7 @@ def test_changed_settings_are_marked_and_drawn_where_they_are_changed(page: Page
     expect(again).to_have_text(changed)
     expect(page.locator("[data-changed]")).to_have_count(2)
     expect(again).to_be_in_viewport()
+    page.evaluate("document.activeElement.blur()")
     pages.check_for_axe(page, "changed settings")
     again.click()
     drawn(page, 1)
