@@ -474,11 +474,7 @@ def things_table(numbers: Numbers) -> str:
 
 
 def price_table(numbers: Numbers) -> str:
-    """Show what each value of a bound gains and costs, as `examples/quality/price.py` wrote it; an
-    empty table before that.
-    """
-    if not PRICE.exists():
-        return ""
+    """Show what each value of a bound gains and costs, as `examples/quality/price.py` wrote it."""
     found = json.loads(PRICE.read_text(encoding="utf-8"))
     rows = [
         [
