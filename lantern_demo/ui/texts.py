@@ -238,7 +238,10 @@ PRICE: dict[str, object] = {
         "look-alikes. An outside judge recognises {share}, of vanilla's pictures {vanilla}: "
         "{less} points (99\u00a0% interval {low} to {high})."
     ),
-    "holds": "Nothing breaks here: even at {at} the judge recognises {share} of the pictures.",
+    "holds": (
+        "Nothing breaks here: even at {at} the judge recognises {share} of the pictures. "
+        "So few pictures can hide a loss of up to {unseen} (99\u00a0%)."
+    ),
     "breaks": "It breaks from {first} on: at {at} the judge recognises {share} of the pictures.",
     "recorded": "Recorded on {date} on {device}: {prompt}, with seed {seed}.",
     "chart": "Pictures that the judge recognises, in percent",

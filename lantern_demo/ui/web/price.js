@@ -81,7 +81,8 @@ function pricePanel() {
   function verdictOf({ points }) {
     const last = points.at(-1);
     const first = points.findLastIndex(({ less: [, , up] }) => up >= 0) + 1;
-    const facts = { at: at(last), share: percent(last.share) };
+    const unseen = percent(1 - 0.01 ** (1 / PRICE.pictures)); // of pictures that all succeed
+    const facts = { at: at(last), share: percent(last.share), unseen };
     return first === points.length
       ? say(words.holds, facts)
       : say(words.breaks, { ...facts, first: at(points[first]) });
