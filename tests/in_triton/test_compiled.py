@@ -43,7 +43,6 @@ def compiled(
     monkeypatch.setattr(JITFunction, "run", without_a_launch)
     driver.set_active(card)
     yield found
-    assert any(tmp_path.iterdir())
 
 
 @torch.inference_mode()

@@ -25,8 +25,8 @@ LAYERS = {
         "tl.range(0, K - S * BK, S * BK, num_stages=STAGES)",
     ),
     "queries turn the other way": (
-        "q2 = (a * sin + b * cos).to(kind)",
-        "q2 = (b * cos - a * sin).to(kind)",
+        "q2 = (a * sin + b * cos).to(dtype)",
+        "q2 = (b * cos - a * sin).to(dtype)",
     ),
     "keys are written a slot further": (
         "tl.store(keys + write + pair, new1, mask=here)",
