@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +24,7 @@ def capability(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def compiled(
     capability: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[dict[str, Any]]:
+) -> dict[str, Any]:
     """What was compiled, in the place of launches, for a card that is not there."""
     card = SimpleNamespace(
         get_current_device=lambda: capability,  # kernels are kept by the number of their device
@@ -42,7 +41,7 @@ def compiled(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(JITFunction, "run", without_a_launch)
     driver.set_active(card)
-    yield found
+    return found
 
 
 @torch.inference_mode()
