@@ -22,9 +22,7 @@ def capability(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def compiled(
-    capability: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
+def compiled(capability: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What was compiled, in the place of launches, for a card that is not there."""
     card = SimpleNamespace(
         get_current_device=lambda: capability,  # kernels are kept by the number of their device
