@@ -20,7 +20,7 @@ from pages import (
     open_page,
     scripts,
 )
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from lantern_demo.models.bundled import PATCHES
 from lantern_demo.models.registry import BUNDLED
@@ -206,5 +206,10 @@ def test_a_finished_race_is_a_film(tab: Page, server: str, tmp_path: Path) -> No
     assert download.value.suggested_filename == "lantern-demo-race.webp"
     download.value.save_as(tmp_path / "race.webp")
     with Image.open(tmp_path / "race.webp") as race:
-        # equal frames become one
-        assert film.FRAMES // 2 < race.n_frames <= film.FRAMES  # type: ignore[attr-defined]
+        shown = []
+        for frame in ImageSequence.Iterator(race):
+            frame.load()
+            shown.append(frame.info["duration"])
+    # equal frames become one, which is shown as long as they
+    assert sum(shown) == (film.FRAMES - 1) * film.FRAME + film.REST
+    assert film.FRAMES // 2 < len(shown) <= film.FRAMES
