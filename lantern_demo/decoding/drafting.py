@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .interfaces import DEEPEST
@@ -225,15 +226,17 @@ class StaticProposer(Proposer):
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tree, sampling, ops, output = self.tree, self.sampling, self.ops, passes.sync()
         assert tree.drawn_at is not None
-        drawn = root.new_empty(self.absent.shape)
-        probs: list[Tensor] = []  # not list[Tensor](), which `torch.compile` cannot trace
+        by_level: list[Tensor] = []  # not list[Tensor](), which `torch.compile` cannot trace
+        probs: list[Tensor] = []
         best: list[Tensor] = []
-        used = 0
+        tokens, used = root, 0
         for depth, level in enumerate(tree.levels):
             if depth > 0:
-                own = drawn.view(-1).index_select(0, level.drawn_at)
-                parents = output.index_select(1, level.parents)
-                output = passes.expand(own, parents, depth, level.mask)
+                own = tokens.flatten()
+                if not level.alone:
+                    own = own.index_select(0, level.drawn_at)
+                    output = output.index_select(1, level.parents)
+                output = passes.expand(own, output, depth, level.mask)
             logits = guide(head(output), sampling.cfg_scale)
             if self.add_noise is not None:
                 scored = scores(logits, sampling, overwrite=True, cut=ops.cut)
@@ -245,7 +248,9 @@ class StaticProposer(Proposer):
                 u = uniforms[used : used + len(level.mask) * level.draws]
                 tokens = ops.draw_in_turn(probs[-1], u.view(-1, level.draws))
                 used += len(u)
-            drawn[level.rows, : level.draws] = tokens
+            missing = tree.width - level.draws
+            by_level.append(F.pad(tokens, (0, missing)) if missing else tokens)
+        drawn = torch.cat(by_level)
         nodes = torch.cat([root, drawn.view(-1).index_select(0, tree.drawn_at)])
         if self.add_noise is not None:
             drawn.masked_fill_(self.absent, -1)

@@ -293,14 +293,15 @@ class Steps:
         count, width = mask.shape
         slots = self.scratch[width - count : width]
         positions = self.scratch[depth - 1 : depth].expand(count)
-        nodes = Pass(tokens, positions, slots, self.visible(mask))
+        nodes = Pass(tokens, positions, slots, self.visible(mask, depth))
         return self.drafter.forward(nodes, hidden, self.drafter_cache)
 
-    def visible(self, mask: Tensor) -> Tensor | None:
+    def visible(self, mask: Tensor, depth: int = 1) -> Tensor | None:
         """Return the slots that nodes see, [n, S] bool: all committed ones, and of the w slots
-        after them those of mask [n, w]. None for a lone node that needs no mask."""
+        after them those of mask [n, w]. None for a lone node, if each depth down to its own has
+        one: it sees all slots."""
         count, width = mask.shape
-        if self.exact and count == width == 1:
+        if self.exact and mask.shape == (1, depth):
             return None
         return self.committed.expand(count, -1).index_copy(1, self.scratch[:width], mask)
 
