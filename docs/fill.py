@@ -61,6 +61,7 @@ def speed(report: Numbers) -> Numbers:
         rows[name] = {key: row[key] for key in kept} | {
             "speedup": row["gain"]["median"],
             "interval": row["gain"]["interval95"],
+            "spread": [row["gain"]["p10"], row["gain"]["p90"]],
             "step_ms": row["ms_per_step"]["median"],
             "seconds": row["seconds"]["median"],
             "rate": row["tokens_per_second"]["median"],
@@ -618,7 +619,7 @@ def typical(numbers: Numbers) -> str:
     found = numbers["speed"]
     kept = {key: found[key] for key in ("model", "device", "date", "rounds")}
     rows = {
-        name: [round(end, 2) for end in row["interval"]]
+        name: [round(end, 2) for end in row["spread"]]
         for name, row in found["rows"].items()
         if name != "vanilla"
     }

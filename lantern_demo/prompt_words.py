@@ -166,14 +166,16 @@ class Heard:
     """The reading of a prompt.
 
     drawn: the caption. why: the reason if it lacks something. parts: the plainest phrase of each
-    part that the prompt names. left_out: words that the picture does not show, each with the
-    nearest thing.
+    part that the prompt names, and of a thing read for others. left_out: words that the picture
+    does not show, each with the nearest thing. meant: words read as the thing that is drawn, where
+    the prompt names none.
     """
 
     drawn: str
     why: str | None
     parts: Mapping[str, str]
     left_out: Mapping[str, str | None]
+    meant: list[str]
 
 
 class Phrasebook:
@@ -315,7 +317,13 @@ class Phrasebook:
             for word in named_words(_words(prompt, lower=False))
             if word.lower() not in words and not (drawn.lanterns and _number(word))
         }
-        return Heard(done.prompt, done.why, parts, left_out)
+        thing, meant = _plain(THING, drawn.wording), list[str]()
+        if THING not in reading.wording:
+            meant = [word for word, near in left_out.items() if near == thing]
+        if meant:
+            parts[THING] = thing
+            left_out = {word: near for word, near in left_out.items() if word not in meant}
+        return Heard(done.prompt, done.why, parts, left_out, meant)
 
     def edited(self, prompt: str, part: str, phrase: str) -> str:
         """Return the caption of a prompt with another phrase for a part of it.

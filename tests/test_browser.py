@@ -173,7 +173,7 @@ def test_a_pill_says_what_a_methods_speed_cost(raced: Raced) -> None:
     vanilla, *others = pages.lanes_of(raced.page)
     assert any(found["changed"] for found in others)
     for found in others:
-        told = f"{found['kinds'].count('r')} of 256 are look-alikes"
+        told = f"own draw, {found['kinds'].count('r')} look-alikes"
         if METHODS[found["id"]].lossless:
             pairs = zip(vanilla["tokens"], found["tokens"], strict=True)
             differ = sum(a != b for a, b in pairs)
@@ -275,13 +275,16 @@ def test_a_chip_edits_the_line_that_is_drawn(page: Page) -> None:
 
 
 def test_what_is_typed_is_heard(page: Page) -> None:
-    """Its chips are lit. Words that are left out are struck, before Draw and after it."""
+    """Its chips are lit. Words that are left out are struck, before Draw and after it. What is read
+    as a thing is told.
+    """
     only(page, "vanilla")
     heard = page.locator("#chips .heard")
     expect(heard).to_be_hidden()
     line(page).fill("")
-    line(page).press_sequentially("eine Katze at night")
-    expect(heard).to_have_text("Left out: eine, Katze (nearest: cat). It draws a cat at night.")
+    line(page).press_sequentially("a dog, eine Katze at night")
+    left_out = "Left out: eine, Katze (nearest: cat). It draws a dog at night."
+    expect(heard).to_have_text(left_out)
     assert heard.locator("s").all_inner_texts() == ["eine", "Katze"]
     expect(page.locator("#status")).to_be_hidden()
     pages.check_for_axe(page, "what is heard")
@@ -291,10 +294,10 @@ def test_what_is_typed_is_heard(page: Page) -> None:
     assert page.evaluate(LIT) == ["cat", "night"]
     broken = "<img src=x onerror=document.title='broken'>"
     line(page).fill(f"a Zebra {broken} at night")
-    expect(heard).to_contain_text("It draws a horse at night.")
+    expect(heard).to_contain_text("Read as horse: Zebra. It draws a horse at night.")
     draw(page)
     drawn(page, 1)
-    expect(page.locator("#status s").first).to_have_text("Zebra")
+    expect(page.locator("#status s").first).to_have_text("img")
     assert page.locator("#status img, .heard img").count() == 0 and "broken" not in page.title()
 
 
@@ -432,6 +435,12 @@ def test_a_visitor_who_waits_can_leave_and_a_full_queue_leaves_the_page_as_it_is
 
 
 # The boxes of a lane's texts that overlap, at least a pixel each way.
+def test_the_link_of_the_api_opens_the_page_of_it(page: Page) -> None:
+    """In the page itself: an address alone does not open it."""
+    page.get_by_role("link", name="API", exact=True).click()
+    expect(page.locator(".api-docs")).to_contain_text("/draw")
+
+
 OVERLAPS = """() => [...document.querySelectorAll("#stage .lane")].flatMap((lane) => {
   const boxes = [...lane.querySelectorAll("h3, .place, .big, .small, .pill")].map((part) => {
     const range = document.createRange();

@@ -67,9 +67,11 @@ def hear(asked: Any) -> dict[str, Any]:
 def test_a_prompt_is_heard_while_it_is_typed() -> None:
     """Its chips, what of it is not drawn, and the nearest thing. A pressed chip edits it."""
     found = hear({"prompt": "two blue katzen at night"})
-    assert found["parts"] == {"count": "two", "colour": "blue", "time": "at night"}
+    parts = {"count": "two", "colour": "blue", "thing": "cat", "time": "at night"}
+    assert found["parts"] == parts
     assert found["drawn"] == "a cat at night" and not found["lanterns"]
-    assert found["leftOut"] == [("two", None), ("blue", None), ("katzen", "cat")]
+    assert found["leftOut"] == [("two", None), ("blue", None)]
+    assert found["why"] == "Read as cat: katzen."
     assert hear({"prompt": "no cat"})["why"] == NOT_LEFT_OUT
     whole = hear({"prompt": f" {USUAL} "})
     assert (whole["drawn"], whole["leftOut"], whole["why"]) == ("", [], ""), "nothing to tell"
@@ -106,8 +108,8 @@ def test_surprise_writes_lanterns_and_things_with_or_without_a_place_and_a_time(
 
 def test_a_model_of_any_text_names_the_words_that_it_lacks() -> None:
     text = REGISTRY["llamagen-t2i-256"]
-    assert left_out(text, "two zebras", ["zebras", "."]) == ["zebras"]
-    assert left_out(INFO, "two zebras", []) == ["two", "zebras"]
+    assert left_out(text, "two zebras", ["zebras", "."]) == (["zebras"], "")
+    assert left_out(INFO, "two zebras", []) == (["two"], "Read as horse: zebras.")
     with gr.Blocks() as page:
         add_chips(text, add_prompt(), gr.Button())
     assert not any(isinstance(one, gr.HTML) for one in page.blocks.values()), "nor has it chips"
@@ -256,11 +258,11 @@ def test_a_number_that_is_not_whole_and_an_empty_field_are_refused(
 
 
 def test_a_prompt_that_names_nothing_drawable_draws_the_nearest(visitor: Visitor) -> None:
-    """What is left out of the prompt is named."""
+    """What is left out of the prompt is named, and what is read as something else."""
     _, told = visitor.draws("ein Zebra at night")
     assert visitor.result.record is not None
     assert visitor.result.record["prompt"] == "a horse at night"
-    assert "<s>ein</s> <s>Zebra</s>" in told
+    assert "<s>ein</s>. Read as horse: Zebra. Drawn just now" in told
 
 
 def test_what_cannot_begin_ends_in_a_sentence(

@@ -73,7 +73,7 @@ def test_one_slider_moves_the_picture_its_look_alikes_the_steps_and_the_ring(pan
     places = [shows(panel, "lambda 3", 184, 16, [0, 1, 0])]
     slider.press("ArrowRight")
     places.append(shows(panel, "lambda 40", 155, 45, [0, 0, 1]))
-    holds = WORDS["holds"].format(at="lambda 40", share="97\u00a0%", unseen="{}")
+    holds = WORDS["holds"].format(at="lambda 40", pictures="{}", unseen="")
     expect(verdict).to_contain_text(holds.partition("{}")[0])
     slider.press("Home")
     places.append(shows(panel, "lambda 1", 200, 0, [1, 0, 0]))
@@ -85,10 +85,10 @@ def test_one_slider_moves_the_picture_its_look_alikes_the_steps_and_the_ring(pan
     assert len(set(places)) == len(places)
     told = panel.locator(".price .facts")
     expect(told).to_contain_text("1.30\u00d7 as fast as vanilla, 8\u00a0% look-alikes")
-    expect(told).to_contain_text("-18.0 points (99\u00a0% interval -21.0 to -15.0)")
+    expect(told).to_contain_text("-18.0 points, 99\u00a0% interval -21.0 to -15.0.")
     expect(told).to_contain_text("a <b>machine</b>")
     points = panel.locator(".price svg").get_attribute("aria-label") or ""
-    assert points.count(";") == 5 and "LANTERN++ at lambda 40: 1.55\u00d7, 97\u00a0%" in points
+    assert points.count(";") == 5 and "LANTERN++ at lambda 40: 1.55\u00d7, 97\u00a0% named" in points
 
 
 @pytest.mark.parametrize("width", [390, 768, 1000, 1280])

@@ -346,7 +346,7 @@ def test_the_place_in_the_queue_is_told(folder: Path) -> None:
     for place, turn in ((3, service.wait().turn()), (2, nullcontext())):
         with turn:
             told = begin(service, lambda: 2, w, w.status, False, PageRun())[w.status]
-        assert told == status_html(texts.waits(place, 0.0), "busy")
+        assert told == status_html(texts.waits(place, 0.0), "waits")
 
 
 def test_what_cannot_be_repeated_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,8 @@ def result_of(run: dict[str, Any]) -> str:
     """The headline of a run that vanilla did not win."""
     best = min(run, key=lambda name: run[name]["decode_seconds"])
     spent = {name: f"{entry['decode_seconds']:.2f} s" for name, entry in run.items()}
-    return f"{METHODS[best].label} won: {spent[best]}. Vanilla: {spent['vanilla']}."
+    gain = f"{run[best]['speedup']:.2f}\u00d7"
+    return f"{METHODS[best].label} won: {spent[best]}. Vanilla: {spent['vanilla']} ({gain})."
 
 
 def test_a_replay_counts_in_the_headline_and_ends_with_the_result(tab: Page, server: str) -> None:
@@ -135,17 +136,17 @@ def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
     scrub(shown, 1000)
 
 
-WHY = "1.80 pieces a step, each step 0.90 times as dear as vanilla's: 2.00\u00d7. "
-WHY += "It breaks even at 0.90 pieces a step."
+WHY = "1.80 pieces a step, and a step takes 0.90 times as long as vanilla's: 2.00\u00d7. "
+WHY += "Below 0.90 pieces a step it would be slower than vanilla."
 HEAD, REASON = "headlineOf(lanes).join('').replaceAll('\\u00a0', ' ')", "reason(lanes)"
 # A function, the seconds of its lanes, and what it returns. Lanes are vanilla, EAGLE-1, LANTERN++.
 TOLD: list[tuple[str, tuple[float | None, ...], str]] = [
-    (HEAD, (2, 1, 3), "EAGLE-1 won: 1.00 s. Vanilla: 2.00 s."),
+    (HEAD, (2, 1, 3), "EAGLE-1 won: 1.00 s. Vanilla: 2.00 s (2.00\u00d7)."),
     (HEAD, (2, None, 3), "Vanilla won: 2.00 s. LANTERN++: 3.00 s."),
     (HEAD, (None, 1, 3), "EAGLE-1 won: 1.00 s. LANTERN++: 3.00 s."),
     (HEAD, (None, 1, None), "EAGLE-1 took 1.00 s."),
-    (HEAD, (2, 1, 1.0009), "EAGLE-1 and LANTERN++ tie: 1.00 s. Vanilla: 2.00 s."),
-    (HEAD, (2, 1, 1.0021), "EAGLE-1 won: 1.000 s. Vanilla: 2.000 s."),
+    (HEAD, (2, 1, 1.0009), "EAGLE-1 and LANTERN++ tie: 1.00 s. Vanilla: 2.00 s (2.00\u00d7)."),
+    (HEAD, (2, 1, 1.0021), "EAGLE-1 won: 1.000 s. Vanilla: 2.000 s (2.00\u00d7)."),
     (REASON, (2, 1, 3), f"EAGLE-1 won here: {WHY}"),
     (REASON, (2, 1, 1.0009), f"EAGLE-1 came first, too: {WHY}"),
     (REASON, (2, None, None), ""),

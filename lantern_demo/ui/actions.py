@@ -89,7 +89,7 @@ def begin(
         return w.busy(True)
     ahead = queued() + service.busy
     sentence = texts.WAITS_ALREADY if waits else texts.waits(ahead, service.last_seconds)
-    return {status: status_html(sentence, "busy"), w.waits: True, **w.busy(True)}
+    return {status: status_html(sentence, "waits"), w.waits: True, **w.busy(True)}
 
 
 def failed(

@@ -11,7 +11,15 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.prompt_words import PLACE, THING, TIME, Phrasebook, named_words, phrasebook
+from lantern_demo.prompt_words import (
+    PLACE,
+    THING,
+    TIME,
+    Heard,
+    Phrasebook,
+    named_words,
+    phrasebook,
+)
 from lantern_demo.scenes import LANTERN, LANTERNS, THINGS, worded
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import script
@@ -112,20 +120,29 @@ def hearing(info: ModelInfo, book: Phrasebook) -> Callable[[Any], Awaitable[dict
             "parts": heard.parts,
             "lanterns": book.read(heard.drawn).lanterns,
             "leftOut": list(heard.left_out.items()),
-            "why": heard.why or "",
+            "why": " ".join(filter(None, [read_as(heard), heard.why])),
             "drawn": heard.drawn if heard.drawn != prompt else "",
         }
 
     return hear
 
 
-def left_out(info: ModelInfo, prompt: str, unknown: list[str]) -> list[str]:
-    """Return the words of a prompt that its picture does not show.
+def read_as(heard: Heard) -> str:
+    """Say which words were read as the thing that is drawn; empty for none."""
+    thing, words = heard.parts.get(THING, ""), ", ".join(heard.meant)
+    return texts.READ_AS.format(thing=thing, words=words) if words else ""
+
+
+def left_out(info: ModelInfo, prompt: str, unknown: list[str]) -> tuple[list[str], str]:
+    """Return the words of a prompt that its picture does not show, and what others were read as.
 
     unknown: those that the model lacks, where it reads any text.
     """
     book = phrasebook(info)
-    return named_words(unknown) if book is None else list(book.heard(prompt).left_out)
+    if book is None:
+        return named_words(unknown), ""
+    heard = book.heard(prompt)
+    return list(heard.left_out), read_as(heard)
 
 
 def surprised(book: Phrasebook) -> str:

@@ -193,14 +193,14 @@ def _closing_words(page_run: PageRun, info: ModelInfo, prompt: str) -> str:
         return status_html(texts.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
     unfinished = len(page_run.lanes) - len(finished)
-    text: list[str | None] = [texts.SOME_FAILED] if unfinished else []
+    struck, taken = left_out(info, prompt, record["unknown_words"])
+    text: list[str | None] = [taken, *([texts.SOME_FAILED] if unfinished else [])]
     text += [record["warning"], texts.of_run(texts.SOURCES["live"], record)]
     text += [texts.NO_ROOM] if len(page_run.files) < len(finished) else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
     some = in_turn if len(in_turn) < len(finished) else []
     labels = [METHODS[entry["method"]].label for entry in some]
     text += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
-    struck = left_out(info, prompt, record["unknown_words"])
     return status_html(" ".join(filter(None, text)), struck=struck)
 
 

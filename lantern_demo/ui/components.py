@@ -135,15 +135,16 @@ class Widgets:
 
 def status_html(
     text: str,
-    state: Literal["info", "busy", "error", "refused"] = "info",
+    state: Literal["info", "busy", "waits", "error", "refused"] = "info",
     struck: Iterable[str] = (),
 ) -> str:
     """Return the line under the buttons; a screen reader reads its changes.
 
-    `struck` are words that were left out of the prompt. While the state is "refused", the stage
-    names its pictures as those of the run before.
+    `struck` are words that were left out of the prompt. While the state is "waits" or "refused",
+    the stage names its pictures as those of the run before.
     """
     role = "alert" if state in ("error", "refused") else "status"
     out = " ".join(f"<s>{escape(word)}</s>" for word in struck)
     left = f"{escape(texts.LEFT_OUT)} {out}. " if out else ""
-    return f'<div class="status {state}" role="{role}"><p>{left}{escape(text)}</p></div>'
+    old = " old" if state in ("waits", "refused") else ""
+    return f'<div class="status {state}{old}" role="{role}"><p>{left}{escape(text)}</p></div>'

@@ -52,14 +52,16 @@ def tsv(record: Record, again: Sequence[Record] = ()) -> str:
     rows: list[list[object]] = [[*texts.TSV_HEAD, *chances]]
     for name in methods:
         found = measured(record, name, again)
-        gain = found.gain or dict.fromkeys(("lowest", "median", "highest"))
+        gain = found.gain or {}
+        range_of = gain if again else {}
         rows.append(
             [
                 METHODS[name].label,
                 found.steps,
                 found.pieces,
                 found.seconds,
-                *(gain[key] for key in ("median", "lowest", "highest")),
+                gain.get("median"),
+                *map(range_of.get, ("lowest", "highest")),
                 found.changed,
                 *found.parts,
                 found.cost,

@@ -178,7 +178,7 @@ def _top(service: Service) -> str:
     return (
         f'<div class="top"><p><b>{texts.NAME}</b> <span class="wide">{texts.SUBJECT}, </span>'
         f'{texts.OWN} <span>{escape(model)}</span></p><nav aria-label="{escape(texts.LINKS)}">'
-        f"<span>{texts.PAPERS_LABEL}</span> {_links(texts.PAPERS)} {_links(own)}</nav></div>"
+        f"{_links(own)} <span>{texts.PAPERS_LABEL}</span> {_links(texts.PAPERS)}</nav></div>"
     )
 
 

@@ -310,8 +310,9 @@ def table(record: Record, again: Sequence[Record] = ()) -> list[list[str]]:
 
 
 def _parts(entry: Entry) -> list[float]:
-    """Return the milliseconds of a step: draft, check and keep."""
-    parts = entry["draft_seconds"], entry["verify_seconds"], entry["commit_seconds"]
+    """Return the milliseconds of a step: draft, check and keep. Reading the prompt is a check."""
+    draft, keep = entry["draft_seconds"], entry["commit_seconds"]
+    parts = draft, entry["decode_seconds"] - draft - keep, keep
     return [1000 * seconds / max(1, entry["steps"]) for seconds in parts]
 
 

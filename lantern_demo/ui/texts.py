@@ -22,9 +22,9 @@ PREVIEW = (
 )
 HEADLINE = "<h1>The same prompt in fewer steps.</h1>"
 INTRODUCTION = (
-    "<p>An image model paints a picture piece by piece, one slow step each. <span>These methods "
+    "<p>An image model paints piece by piece, one slow step each: vanilla. <span>The others "
     "<b>guess ahead</b>, and one step checks many guesses.</span> <span>LANTERN and LANTERN++ also "
-    "keep <b>look-alikes</b>: faster, but no longer exact.</span></p>"
+    "keep <b>look-alikes</b>: more pieces a step, but not exactly the model's.</span></p>"
 )
 # Prompts of the recorded runs. All have the default seed, so no seed is chosen for its picture.
 EXAMPLES = (
@@ -73,11 +73,12 @@ PAPERS = {
 }
 # by the name of a link, its path in a Space's repository
 OF_A_SPACE = {"Code": "tree/main", "Docs": "blob/main/README.md"}
-API = {"API": "?view=api"}  # Gradio then opens its own page of it
+API = {"API": "?view=api"}  # the page's script opens Gradio's page of it
 
 TABLE_NOTE = (
     "The first piece comes with the prompt, so vanilla takes one step less than there are pieces. "
-    "c is a method's step over vanilla's, so that speedup is about pieces a step over c. "
+    "Reading the prompt counts as a check. "
+    "c is a method's step over vanilla's: speedup is pieces a step over c. "
     "Look-alikes are the guesses that only the relaxed "
     "rule accepted."
 )
@@ -124,6 +125,7 @@ PARTS = {"count": "Number", "colour": "Colour", "shape": "Kind", "place": "Place
 SOME_FAILED = "Some methods did not finish; their lanes show why."
 REPRODUCED = "Reproduced here: each time all methods drew the same pieces."
 LEFT_OUT = "Left out:"
+READ_AS = "Read as {thing}: {words}."
 
 NOT_YET = "\u2013"  # stands where a number will be
 READY_LINK = "Filled in from the link."
@@ -235,20 +237,23 @@ PRICE: dict[str, object] = {
     "picture": "{prompt}, drawn with {method} at {at}: {alike} look-alikes are outlined",
     "all": (
         "Over {pictures} pictures of {things} things: {speedup} as fast as vanilla, {changed} "
-        "look-alikes. An outside judge recognises {share}, of vanilla's pictures {vanilla}: "
-        "{less} points (99\u00a0% interval {low} to {high})."
+        "look-alikes. A judge, another network, names the thing in {share} of these pictures, and "
+        "in {vanilla} of vanilla's."
     ),
+    "less": "{less} points, 99\u00a0% interval {low} to {high}.",
     "holds": (
-        "Nothing breaks here: even at {at} the judge recognises {share} of the pictures. "
-        "So few pictures can hide a loss of up to {unseen} (99\u00a0%)."
+        "The judge sees no loss up to {at}. {pictures} pictures show only a loss above {unseen} "
+        "(99\u00a0% sure)."
     ),
-    "breaks": "It breaks from {first} on: at {at} the judge recognises {share} of the pictures.",
+    "breaks": "It breaks from {first} on: at {at} the judge names the thing in {share}.",
     "recorded": "Recorded on {date} on {device}: {prompt}, with seed {seed}.",
-    "chart": "Pictures that the judge recognises, in percent",
+    "chart": "In percent: pictures whose thing the judge names, and pieces that are no look-alikes",
+    "named": "pictures named",
+    "kept": "no look-alikes",
     "faster": "times as fast as vanilla",
     "vanilla": "vanilla",
-    "points": "Recognised pictures by speed. {told}",
-    "point": "{method} at {at}: {speedup}, {share}",
+    "points": "Pictures named, and pieces that are no look-alikes, by speed. {told}",
+    "point": "{method} at {at}: {speedup}, {share} named, {own} no look-alikes",
 }
 
 # The texts of the page's other scripts, which fill in {names}.
@@ -264,7 +269,8 @@ WEB: dict[str, object] = {
         "took": "{method} took ",
         "won": "{method} won: ",
         "tie": "{method} tie: ",
-        "than": ". {method}: {seconds}.",
+        "than": ". {method}: {seconds}{gain}.",
+        "gain": " ({gain})",
         "begins": "The race begins.",
         "leads": "{method} leads: ",
         "level": "{methods} are level: ",
@@ -286,8 +292,9 @@ WEB: dict[str, object] = {
         "differ": "{count} of {of} pieces differ",
         "rounding": "Rounding can tip a close choice.",
         "alike": "{count} of {of} are look-alikes",
+        "own": "own draw, {count} look-alikes",
         "exact": "exact",
-        "independent": "exact, own numbers",
+        "independent": "exact, own draw",
     },
     # why a method won, with its numbers
     "reason": {
@@ -295,8 +302,8 @@ WEB: dict[str, object] = {
         "tied": "{method} came first, too:",
         "lost": "Vanilla won here. {method} came nearest:",
         "numbers": (
-            "{pieces} pieces a step, each step {dear} times as dear as vanilla's: {gain}. "
-            "It breaks even at {dear} pieces a step."
+            "{pieces} pieces a step, and a step takes {dear} times as long as vanilla's: {gain}. "
+            "Below {dear} pieces a step it would be slower than vanilla."
         ),
     },
     "legend": {
@@ -306,12 +313,19 @@ WEB: dict[str, object] = {
         "r": "show look-alikes",
     },
     "alikeTold": (
-        "Only the relaxed rule accepts look-alikes. They look similar to the pieces that the "
-        "model wanted. One that it refuses can change later pieces, too."
+        "A look-alike is a kept guess that the exact rule would refuse: the model wanted pieces "
+        "that look like it. The pieces after it build on it."
     ),
     "key": {"title": "Bars: seconds to", "guess": "guess", "check": "check", "keep": "keep"},
-    "ownNumber": "{methods} uses other random numbers, so its picture differs.",
-    "ownNumbers": "{methods} use other random numbers, so their pictures differ.",
+    # of one method, and of several
+    "ownNumbers": [
+        "{methods} has other random numbers: its picture differs even without look-alikes.",
+        "{methods} have other random numbers: their pictures differ even without look-alikes.",
+    ],
+    "shared": [
+        "{methods} shares vanilla's: that shows that it is exact, and costs it guesses.",
+        "{methods} share vanilla's: that shows that they are exact, and costs them guesses.",
+    ],
     "disturbed": "Other programs used the processor, too, so the seconds are long.",
     "before": "These pictures are of an earlier run.",
     "racing": "The methods take turns on one device. Each lane counts only its own computing time.",
@@ -357,6 +371,7 @@ WEB: dict[str, object] = {
     "open": "{method}: how its steps work",
     # the line on a finished picture
     "cut": "{method}: rows to keep",
+    "drag": "Drag down: the rows above stay, the rest is drawn again",
     "rows": ["1 row kept", "{count} rows kept"],
     "rest": "Draw the rest again",
 }

@@ -44,9 +44,12 @@ function headlineOf(lanes) {
   const first = fastest(lanes);
   const won = lanes.filter((lane) => !before(first, lane));
   const rest = lanes.filter((lane) => !won.includes(lane));
-  const other = rest.find(({ id }) => id === "vanilla") ?? (rest.length ? fastest(rest) : null);
+  const vanilla = rest.find(({ id }) => id === "vanilla");
+  const other = vanilla ?? (rest.length ? fastest(rest) : null);
   const told = lanes.length === 1 ? words.took : won.length > 1 ? words.tie : words.won;
-  const than = other ? say(words.than, { method: other.label, seconds: tell(other) }) : ".";
+  const faster = speedup(first, vanilla);
+  const gain = faster === null ? "" : say(words.gain, { gain: times(faster) });
+  const than = other ? say(words.than, { method: other.label, seconds: tell(other), gain }) : ".";
   return [say(told, { method: listed(won) }), tell(first), than];
 }
 

@@ -55,6 +55,7 @@ function cutOf(made, { cut, grid }) {
     tabindex: "0",
     "aria-orientation": "vertical",
     "aria-label": say(WORDS.cut, { method: made.view.label }),
+    title: WORDS.drag,
     "aria-valuemin": "0",
     onclick: (event) => event.stopPropagation(),
     onpointerdown: ({ pointerId }) => line.setPointerCapture(pointerId),
@@ -133,9 +134,10 @@ function tellCost(one, vanilla) {
   const of = data.total;
   const count = vanilla && data.tokens.filter((token, at) => token !== vanilla.tokens[at]).length;
   if (data.id === "vanilla") setPill(one, "same", WORDS.pills.vanilla);
-  else if (!data.lossless)
-    setPill(one, "alike", say(WORDS.pills.alike, { count: data.changed, of }));
-  else if (!vanilla) setPill(one, "none", WORDS.pills.exact);
+  else if (!data.lossless) {
+    const told = vanilla && !data.shares ? WORDS.pills.own : WORDS.pills.alike;
+    setPill(one, "alike", say(told, { count: data.changed, of }));
+  } else if (!vanilla) setPill(one, "none", WORDS.pills.exact);
   else if (!data.shares) setPill(one, "none", WORDS.pills.independent);
   else if (count === 0) setPill(one, "same", say(WORDS.pills.same, { of }));
   else setPill(one, "none", say(WORDS.pills.differ, { count, of }), WORDS.pills.rounding);

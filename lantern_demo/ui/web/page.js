@@ -6,6 +6,12 @@ let held; // the id of what had the focus last
 addEventListener("focusin", ({ target }) => (held = target.id));
 // A press of Back draws the run before.
 addEventListener("popstate", () => location.replace(location.href));
+// Gradio 6.31 opens its page of the API by the button in its footer, and not by the address.
+addEventListener("click", (event) => {
+  if (!event.target.closest?.('#top a[href="?view=api"]')) return;
+  event.preventDefault();
+  document.querySelector("footer .show-api").click();
+});
 
 /** How the visitor came, and the name of the tab: a browser may forbid the store that keeps it. */
 function cameBy() {

@@ -30,14 +30,16 @@ function pricePanel() {
   const ring = svg("circle", { r: 9, class: "ring" });
   const source = say(words.recorded, { ...PRICE, date: PRICE.created.slice(0, 10) });
 
-  /** The curve of a method, with the interval of each point. */
+  /** The curves of a method: named pictures, with the interval of each point, and exact pieces. */
   function curveOf({ points, colour }) {
     const line = points.map(({ speedup, share }) => `${x(speedup)} ${y(share)}`).join("L");
+    const own = points.map(({ speedup, changed }) => `${x(speedup)} ${y(1 - changed)}`).join("L");
     const within = (share) => y(Math.min(1, Math.max(0, vanilla.share + share)));
     const bar = ({ speedup, less: [, low, up] }) => `M${x(speedup)} ${within(low)}V${within(up)}`;
     const dot = ({ speedup, share }) => svg("circle", { cx: x(speedup), cy: y(share), r: 4 });
     const lines = svg("path", { d: `M${line}${points.map(bar).join("")}` });
-    return svg("g", { style: `--lane: ${colour}` }, lines, ...points.map(dot));
+    const exact = svg("path", { class: "exact", d: `M${own}` });
+    return svg("g", { style: `--lane: ${colour}` }, exact, lines, ...points.map(dot));
   }
 
   function chartOf() {
@@ -55,6 +57,7 @@ function pricePanel() {
           at: at(own, one),
           speedup: times(own.speedup),
           share: percent(own.share),
+          own: percent(1 - own.changed),
         }),
       ),
     );
@@ -70,9 +73,14 @@ function pricePanel() {
       ...ticks.map((speed) => label(speed.toFixed(2), x(speed), tall - bottom + 18, "middle")),
       label(words.faster, (left + wide - right) / 2, tall - 8, "middle"),
       svg("path", { class: "vanilla", d: level(vanilla.share) }),
-      label(words.vanilla, x(1) + 8, y(vanilla.share) + 20, "start"),
+      label(words.vanilla, x(1) + 8, y(vanilla.share) + 18, "start"),
       svg("circle", { class: "vanilla", cx: x(1), cy: y(vanilla.share), r: 4 }),
       ...methods.map(curveOf),
+      ...methods.map(({ points: [, ...own] }) => {
+        const { speedup, changed } = own.at(-1);
+        return label(words.kept, x(speedup), y(1 - changed) + 18, "end");
+      }),
+      label(words.named, x(fastest), y(vanilla.share) + 18, "end"),
       ring,
     );
   }
@@ -82,7 +90,7 @@ function pricePanel() {
     const last = points.at(-1);
     const first = points.findLastIndex(({ less: [, , up] }) => up >= 0) + 1;
     const unseen = percent(1 - 0.01 ** (1 / PRICE.pictures)); // of pictures that all succeed
-    const facts = { at: at(last), share: percent(last.share), unseen };
+    const facts = { ...PRICE, at: at(last), share: percent(last.share), unseen };
     return first === points.length
       ? say(words.holds, facts)
       : say(words.breaks, { ...facts, first: at(points[first]) });
@@ -103,6 +111,7 @@ function pricePanel() {
     slider.value = to;
     point = method.points[to];
     const [less, low, high] = point.less.map(points);
+    const differs = point.less.some((one) => one !== 0);
     const alike = point.alike.length;
     const steps = counting(point.steps, WORDS.steps);
     const facts = { method: method.label, at: at(point), alike, steps, of: grid * grid };
@@ -113,7 +122,8 @@ function pricePanel() {
     run.textContent = say(sentence, { ...facts, vanilla: vanilla.steps });
     const shares = { share: percent(point.share), vanilla: percent(vanilla.share) };
     const gained = { speedup: times(point.speedup), changed: percent(point.changed) };
-    told.textContent = say(words.all, { ...PRICE, ...gained, ...shares, less, low, high });
+    const difference = differs ? ` ${say(words.less, { less, low, high })}` : "";
+    told.textContent = say(words.all, { ...PRICE, ...gained, ...shares }) + difference;
     ring.setAttribute("transform", `translate(${x(point.speedup)} ${y(point.share)})`);
     canvas.setAttribute("aria-label", say(words.picture, { ...PRICE, ...facts }));
     paint();

@@ -80,7 +80,7 @@ function show() {
   if (view.own) setAddress(view.link, another);
   state.link = view.link ?? state.link;
   pause();
-  // The words beside a race; or, as the styles have it, beside a refusal.
+  // The words beside a race; or, as the styles have it, beside a refusal or a wait.
   source.textContent = racing ? view.live : view.live ? "" : words.before;
   source.toggleAttribute("data-live", racing);
   for (const part of [playButton, scrub, explainButton, alikeButton])
@@ -190,12 +190,9 @@ function over(view) {
   const known = played();
   const first = vanillaData();
   for (const one of known) tellCost(one, first);
-  const others = finished().filter(({ shares, id }) => !shares && id !== "vanilla");
-  const methods = listed(others);
-  const told = others.length > 1 ? words.ownNumbers : words.ownNumber;
   why.replaceChildren(
     el("span", {}, reason(finished())),
-    methods && first ? el("b", {}, say(told, { methods })) : "",
+    first ? el("span", {}, ...numbersOf(finished())) : "",
     alikeTold,
     key,
   );
@@ -216,6 +213,19 @@ function over(view) {
     document.dispatchEvent(new CustomEvent("lantern-run"));
     if (plays && state.time === 0) play();
   });
+}
+
+/** Which methods have other random numbers than vanilla, and what sharing them costs the others. */
+function numbersOf(lanes) {
+  const others = lanes.filter(({ id }) => id !== "vanilla");
+  const own = others.filter(({ shares }) => !shares);
+  // guesses of a window are draws with vanilla's numbers: sharing makes them
+  const sharing = others.filter(({ shares, window }) => shares && !window);
+  const told = (methods, [one, several]) =>
+    say(methods.length > 1 ? several : one, { methods: listed(methods) });
+  if (!own.length) return [];
+  const cost = sharing.length ? ` ${told(sharing, words.shared)}` : "";
+  return [el("b", {}, told(own, words.ownNumbers)), cost];
 }
 
 /** Let all pictures appear together, over the pieces that are there. */
