@@ -88,7 +88,8 @@ def test_one_slider_moves_the_picture_its_look_alikes_the_steps_and_the_ring(pan
     expect(told).to_contain_text("-18.0 points, 99\u00a0% interval -21.0 to -15.0.")
     expect(told).to_contain_text("a <b>machine</b>")
     points = panel.locator(".price svg").get_attribute("aria-label") or ""
-    assert points.count(";") == 5 and "LANTERN++ at lambda 40: 1.55\u00d7, 97\u00a0% named" in points
+    assert points.count(";") == 5
+    assert "LANTERN++ at lambda 40: 1.55\u00d7, 97\u00a0% named" in points
 
 
 @pytest.mark.parametrize("width", [390, 768, 1000, 1280])
