@@ -216,10 +216,10 @@ class Knobs:
     tree: str = knob(
         DEFAULT,
         "Draft tree",
-        "default is a small tree on a processor and a larger one on a GPU. small has 7 drafts; "
-        "paper was published for GPUs. The others are static trees, with which EAGLE-2 and "
-        "LANTERN use the small dynamic one. Write a tree of your own as paths such as 0 1 00, "
-        "where 00 is the first child of the first child.",
+        "default suits the machine: few drafts on a processor, more on a GPU. small has 7 drafts. "
+        "paper has the papers' trees, which are for GPUs. Every other name is a static tree; "
+        "EAGLE-2 and LANTERN grow a dynamic one, and then use small. Paths such as 0 1 00 are a "
+        "tree of your own: 00 is the first child of the first child.",
         choices=TREES,
         reads=lambda method: method.needs_drafter,
     )
