@@ -96,7 +96,7 @@ def test_axe_finds_nothing_serious(tab: Page, server: str) -> None:
         tab.evaluate("document.querySelector('.stage .explain').textContent = ''")
         with pytest.raises(AssertionError, match="a button without a name"):
             pages.faults_of(tab, "a button without a name")
-        tab.evaluate("document.querySelector('.stage .explain').textContent = 'How it works'")
+        tab.evaluate("document.querySelector('.stage .explain').textContent = 'Explain a step'")
     pages.settings(tab)
     pages.check_for_axe(tab, "the settings")
 

@@ -366,7 +366,7 @@ WEB: dict[str, object] = {
         ),
     },
     "download": "Download the picture drawn with {method} (PNG)",
-    "explain": HOW_TAB,
+    "explain": "Explain a step",
     "noSteps": "No method has finished, so there is no step to show yet.",
     "open": "{method}: how its steps work",
     # the line on a finished picture
