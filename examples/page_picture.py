@@ -72,7 +72,7 @@ def phone(browser: Browser, url: str) -> Image.Image:
     page = opened(browser, f"{url}?__theme=dark", 390, 844)
     sheet = Image.new("RGB", (4 * 406 - 16, 844), "white")
     sheet.paste(picture(page.screenshot()), (0, 0))
-    page.get_by_role("button", name="How it works").click()
+    page.get_by_role("button", name="Explain a step").click()
     page.locator(".panel li").first.wait_for()
     for _ in ("check", "keep"):
         page.keyboard.press("ArrowRight")
