@@ -17,7 +17,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -484,7 +484,7 @@ def price_table(numbers: Numbers) -> str:
             f"{one['speedup']:.2f}x",
             percent(one["changed"]),
             percent(one["share"]),
-            "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * end for end in one["less"])),
+            points_of(one["less"]),
         ]
         for told in found["methods"]
         for one in told["points"]
@@ -568,7 +568,13 @@ def points_less(point: Numbers) -> str:
     """Format by how many percentage points a share differs from vanilla's, with its interval."""
     if not point["less"]:
         return ""
-    return "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * value for value in point["less"]["all"]))
+    return points_of(point["less"]["all"])
+
+
+def points_of(shares: Sequence[float]) -> str:
+    """Format a difference of shares and its interval in percentage points."""
+    rounded = (round(100 * share, 1) + 0.0 for share in shares)  # no -0.0
+    return "{:+.1f} ({:+.1f} to {:+.1f})".format(*rounded)
 
 
 def percent(share: float) -> str:
