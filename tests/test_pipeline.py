@@ -87,7 +87,7 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
         again.append(record | {"methods": {"vanilla": vanilla, "eagle1": slow}})
     repeated, middle = table(record, again), table(again[2])[1]
     assert [repeated[1][2], repeated[1][5]] == [middle[2], middle[5]], "the medians of one race"
-    assert repeated[1][3].startswith(f"{middle[3]} (") and repeated[2:] == rows[2:]
+    assert repeated[1][1].startswith(f"{middle[1]} (") and repeated[2:] == rows[2:]
 
 
 def test_what_nobody_sees_in_a_prompt_is_left_out(pipe: Pipeline) -> None:

@@ -325,9 +325,9 @@ def _row(name: str, numbers: Measured) -> list[str]:
     cost = "" if numbers.cost is None else f" (c {numbers.cost:.2f})"
     return [
         METHODS[name].label,
-        f"{numbers.steps:g} ({numbers.pieces:.2f})",
-        f"{numbers.seconds:.2f}",
         gain,
+        f"{numbers.seconds:.2f}",
+        f"{numbers.steps:g} ({numbers.pieces:.2f})",
         f"{numbers.changed:g}",
         " + ".join(f"{part:.2f}" for part in numbers.parts) + cost,
         numbers.ran,

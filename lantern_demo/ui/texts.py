@@ -83,7 +83,7 @@ TABLE_NOTE = (
     "rule accepted."
 )
 TABLE_HEAD = (
-    *("Method", "Steps (pieces a step)", "Seconds", "Speedup", "Look-alikes"),
+    *("Method", "Speedup", "Seconds", "Steps (pieces a step)", "Look-alikes"),
     *("Milliseconds of a step: guess + check + keep", "Tree, rule and noise"),
 )
 # The same for a spreadsheet, a number a cell, and then a column per depth.
