@@ -56,7 +56,7 @@ GLUED = re.compile(r"%20|[_+]")  # which programs write for a blank
 AT_MOST = f"This model draws at most {WORDINGS['count'][-1][0]} lanterns."
 NOT_LEFT_OUT = "This model cannot leave a thing out."
 ONE_KIND = "This model draws one kind of thing in a picture."
-ONE_THING = "This model draws one of a thing, without a colour or kind."
+ONE_THING = "This model draws one of a thing, in its own colour. Lanterns come in several."
 
 # What people ask for, by the thing that comes nearest; also its names in German, French and
 # Spanish.

@@ -24,7 +24,8 @@ HEADLINE = "<h1>The same prompt in fewer steps.</h1>"
 INTRODUCTION = (
     "<p>An image model paints piece by piece, one slow step each: vanilla. <span>The others "
     "<b>guess ahead</b>, and one step checks many guesses.</span> <span>LANTERN and LANTERN++ also "
-    "keep <b>look-alikes</b>: more pieces a step, but not exactly the model's.</span></p>"
+    "keep <b>look-alikes</b>, guesses that resemble the model's pieces: more are kept, but not "
+    "exact ones.</span></p>"
 )
 # Prompts of the recorded runs. All have the default seed, so no seed is chosen for its picture.
 EXAMPLES = (
@@ -231,29 +232,32 @@ PRICE: dict[str, object] = {
     "title": "Turn the look-alikes up",
     "methods": "Method",
     "at": "{knob} {value}",
-    "run": "{steps}, vanilla {vanilla}. {alike} of {of} pieces are look-alikes, outlined here.",
+    "run": (
+        "{steps}, vanilla {vanilla}. {alike} of {of} pieces are look-alikes, outlined on the "
+        "picture. Each can change the pieces after it, and so the scene."
+    ),
     "exact": "{steps}, vanilla {vanilla}. No look-alikes: this is the exact twin.",
     "told": "{at}: {steps}, {alike} look-alikes",
     "picture": "{prompt}, drawn with {method} at {at}: {alike} look-alikes are outlined",
     "all": (
         "Over {pictures} pictures of {things} things: {speedup} as fast as vanilla, {changed} "
         "look-alikes. A judge, another network, names the thing in {share} of these pictures, and "
-        "in {vanilla} of vanilla's."
+        "in {vanilla} of vanilla's. It does not judge details, colours or the scene."
     ),
-    "less": "{less} points, 99\u00a0% interval {low} to {high}.",
+    "less": "That is {less} points ({low} to {high}, 99\u00a0%).",
     "holds": (
-        "The judge sees no loss up to {at}. {pictures} pictures show only a loss above {unseen} "
-        "(99\u00a0% sure)."
+        "The judge sees no loss up to {at}. With {pictures} pictures a loss below {unseen} would "
+        "go unnoticed."
     ),
     "breaks": "It breaks from {first} on: at {at} the judge names the thing in {share}.",
     "recorded": "Recorded on {date} on {device}: {prompt}, with seed {seed}.",
-    "chart": "In percent: pictures whose thing the judge names, and pieces that are no look-alikes",
+    "chart": "Line: pictures whose thing the judge names. Dots: pieces that are exact. In percent",
     "named": "pictures named",
-    "kept": "no look-alikes",
+    "kept": "exact pieces",
     "faster": "times as fast as vanilla",
     "vanilla": "vanilla",
-    "points": "Pictures named, and pieces that are no look-alikes, by speed. {told}",
-    "point": "{method} at {at}: {speedup}, {share} named, {own} no look-alikes",
+    "points": "Pictures named, and pieces that are exact, by speed. {told}",
+    "point": "{method} at {at}: {speedup}, {share} named, {own} exact",
 }
 
 # The texts of the page's other scripts, which fill in {names}.
@@ -282,7 +286,7 @@ WEB: dict[str, object] = {
     "steps": ["1 step", "{count} steps"],
     "made": "= {steps} \u00d7 {each}\u00a0ms",
     "here": " here",
-    "typical": " (typical {low} to {high})",
+    "typical": " (benchmark {low} to {high})",
     "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"],
     "pieces": ["1 piece", "{count} pieces"],
     "soFar": "of {total}, {steps} so far",
@@ -323,10 +327,13 @@ WEB: dict[str, object] = {
         "{methods} have other random numbers: their pictures differ even without look-alikes.",
     ],
     "shared": [
-        "{methods} shares vanilla's: that shows that it is exact, and costs it guesses.",
-        "{methods} share vanilla's: that shows that they are exact, and costs them guesses.",
+        "{methods} shares vanilla's: that shows that it is exact, but fewer guesses are kept.",
+        "{methods} share vanilla's: that shows that they are exact, but fewer guesses are kept.",
     ],
-    "disturbed": "Other programs used the processor, too, so the seconds are long.",
+    "rules": "To compare rules alone, give all methods their own: Settings, Random numbers.",
+    "disturbed": (
+        "Other programs used the processor, too: the seconds are long, and speedups can be off."
+    ),
     "before": "These pictures are of an earlier run.",
     "racing": "The methods take turns on one device. Each lane counts only its own computing time.",
     "controls": "Replay",

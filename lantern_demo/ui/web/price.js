@@ -16,7 +16,9 @@ function pricePanel() {
   const points = (share) => (100 * share).toLocaleString("en", digits);
   const at = ({ value }, { knob } = method) => say(words.at, { knob, value });
   const x = (speed) => left + ((speed - slowest) / (fastest - slowest)) * (wide - left - right);
-  const y = (share) => top + (1 - share) * (tall - top - bottom);
+  const shares = all.flatMap(({ share, changed }) => [share, 1 - changed]);
+  const least = Math.min(0.75, Math.floor(4 * Math.min(...shares)) / 4); // of the chart
+  const y = (share) => top + ((1 - share) / (1 - least)) * (tall - top - bottom);
 
   const choices = methods.map((one) => {
     const made = button("choice", "", () => choose(one));
@@ -34,7 +36,7 @@ function pricePanel() {
   function curveOf({ points, colour }) {
     const line = points.map(({ speedup, share }) => `${x(speedup)} ${y(share)}`).join("L");
     const own = points.map(({ speedup, changed }) => `${x(speedup)} ${y(1 - changed)}`).join("L");
-    const within = (share) => y(Math.min(1, Math.max(0, vanilla.share + share)));
+    const within = (share) => y(Math.min(1, Math.max(least, vanilla.share + share)));
     const bar = ({ speedup, less: [, low, up] }) => `M${x(speedup)} ${within(low)}V${within(up)}`;
     const dot = ({ speedup, share }) => svg("circle", { cx: x(speedup), cy: y(share), r: 4 });
     const lines = svg("path", { d: `M${line}${points.map(bar).join("")}` });
@@ -48,7 +50,7 @@ function pricePanel() {
     const tick = fastest - slowest > 1.5 ? 0.5 : 0.25;
     const marks = [...Array(40).keys()].map((i) => i * tick);
     const ticks = marks.filter((speed) => speed > slowest && speed < fastest);
-    const rows = [0, 0.25, 0.5, 0.75, 1];
+    const rows = [0, 0.25, 0.5, 0.75, 1].map((part) => least + part * (1 - least));
     const level = (share) => `M${left} ${y(share)}H${wide - right}`;
     const each = methods.flatMap((one) =>
       one.points.map((own) =>
@@ -69,7 +71,7 @@ function pricePanel() {
         "aria-label": say(words.points, { told: each.join("; ") }),
       },
       svg("path", { class: "level", d: rows.map(level).join("") }),
-      ...rows.map((share) => label(100 * share, left - 6, y(share) + 4, "end")),
+      ...rows.map((share) => label(Math.round(100 * share), left - 6, y(share) + 4, "end")),
       ...ticks.map((speed) => label(speed.toFixed(2), x(speed), tall - bottom + 18, "middle")),
       label(words.faster, (left + wide - right) / 2, tall - 8, "middle"),
       svg("path", { class: "vanilla", d: level(vanilla.share) }),
@@ -111,7 +113,7 @@ function pricePanel() {
     slider.value = to;
     point = method.points[to];
     const [less, low, high] = point.less.map(points);
-    const differs = point.less.some((one) => one !== 0);
+    const lost = point.less[2] < 0;
     const alike = point.alike.length;
     const steps = counting(point.steps, WORDS.steps);
     const facts = { method: method.label, at: at(point), alike, steps, of: grid * grid };
@@ -122,7 +124,7 @@ function pricePanel() {
     run.textContent = say(sentence, { ...facts, vanilla: vanilla.steps });
     const shares = { share: percent(point.share), vanilla: percent(vanilla.share) };
     const gained = { speedup: times(point.speedup), changed: percent(point.changed) };
-    const difference = differs ? ` ${say(words.less, { less, low, high })}` : "";
+    const difference = lost ? ` ${say(words.less, { less, low, high })}` : "";
     told.textContent = say(words.all, { ...PRICE, ...gained, ...shares }) + difference;
     ring.setAttribute("transform", `translate(${x(point.speedup)} ${y(point.share)})`);
     canvas.setAttribute("aria-label", say(words.picture, { ...PRICE, ...facts }));

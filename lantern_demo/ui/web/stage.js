@@ -191,8 +191,8 @@ function over(view) {
   const first = vanillaData();
   for (const one of known) tellCost(one, first);
   why.replaceChildren(
-    el("span", {}, reason(finished())),
     first ? el("span", {}, ...numbersOf(finished())) : "",
+    el("span", {}, reason(finished())),
     alikeTold,
     key,
   );
@@ -224,7 +224,7 @@ function numbersOf(lanes) {
   const told = (methods, [one, several]) =>
     say(methods.length > 1 ? several : one, { methods: listed(methods) });
   if (!own.length) return [];
-  const cost = sharing.length ? ` ${told(sharing, words.shared)}` : "";
+  const cost = sharing.length ? ` ${told(sharing, words.shared)} ${words.rules}` : "";
   return [el("b", {}, told(own, words.ownNumbers)), cost];
 }
 
