@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .interfaces import DEEPEST
@@ -226,8 +225,8 @@ class StaticProposer(Proposer):
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tree, sampling, ops, output = self.tree, self.sampling, self.ops, passes.sync()
         assert tree.drawn_at is not None
-        by_level: list[Tensor] = []  # not list[Tensor](), which `torch.compile` cannot trace
-        probs: list[Tensor] = []
+        drawn = root.new_empty(self.absent.shape)
+        probs: list[Tensor] = []  # not list[Tensor](), which `torch.compile` cannot trace
         best: list[Tensor] = []
         tokens, used = root, 0
         for depth, level in enumerate(tree.levels):
@@ -248,9 +247,7 @@ class StaticProposer(Proposer):
                 u = uniforms[used : used + len(level.mask) * level.draws]
                 tokens = ops.draw_in_turn(probs[-1], u.view(-1, level.draws))
                 used += len(u)
-            missing = tree.width - level.draws
-            by_level.append(F.pad(tokens, (0, missing)) if missing else tokens)
-        drawn = torch.cat(by_level)
+            drawn[level.rows, : level.draws] = tokens
         nodes = torch.cat([root, drawn.view(-1).index_select(0, tree.drawn_at)])
         if self.add_noise is not None:
             drawn.masked_fill_(self.absent, -1)

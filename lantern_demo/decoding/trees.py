@@ -50,6 +50,7 @@ def checked_paths(paths: Iterable[Sequence[int]]) -> tuple[Path, ...]:
 class Level(NamedTuple):
     """One drafter pass of a static tree: the P nodes of one depth that have children."""
 
+    rows: slice  # of the P nodes among the inner nodes
     # their parents' rows in the level above, and where in its draws, flattened, their tokens are,
     # [P]; of the root nothing
     parents: Tensor
@@ -186,13 +187,14 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
     children = long([[index.get((*name, draw), -1) for draw in range(width)] for name in names])
     mask = ancestor_mask(long(parents), depth)
     levels = []
-    above, draws, end = [0], 1, 0  # nodes and draws of the level above, rows down to this level
+    above, draws, first = [0], 1, 0  # nodes and draws of the level above; row of this one's first
     for level in range(depth):
         nodes = [node for node in inner if len(names[node]) == level]
-        end += len(nodes)
+        end = first + len(nodes)
         taken = [(above.index(parents[node]), names[node][-1]) for node in nodes if node > 0]
         levels.append(
             Level(
+                rows=slice(first, end),
                 parents=long([row for row, _ in taken]),
                 drawn_at=long([row * draws + draw for row, draw in taken]),
                 alone=draws == 1 and len(nodes) == len(above),
@@ -200,7 +202,7 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
                 draws=1 + max(name[-1] for name in names if len(name) == level + 1),
             )
         )
-        above, draws = nodes, levels[-1].draws
+        above, draws, first = nodes, levels[-1].draws, end
     return Tree(
         parents=long(parents),
         depths=long([len(name) for name in names]),
