@@ -42,7 +42,7 @@ def test_programs_draw_by_mcp(
         tools, drawn, refused = awaited(told(url))
     schemas = {tool.name: tool.inputSchema["properties"] for tool in tools}
     assert set(schemas) == {"draw", "compare", "model"}
-    assert set(schemas["draw"]) == {"prompt", "method", "seed", "settings"}
+    assert set(schemas["draw"]) == {"prompt", "method", "seed", "settings", "keep"}
     (picture,) = (part for part in drawn.content if part.type == "image")
     assert Image.open(BytesIO(base64.b64decode(picture.data))).size == (256, 256)
     assert not drawn.isError and "zebra" in drawn.content[-1].text
