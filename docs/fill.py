@@ -584,7 +584,8 @@ def points_of(shares: Sequence[float]) -> str:
 
 def percent(share: float) -> str:
     """Format a share of 0 to 1."""
-    return f"{100 * share:.0f} %"
+    digits = 1 if 0.99 < share < 1 else 0  # 99.5 % is not 100 %
+    return f"{100 * share:.{digits}f} %"
 
 
 def inline(numbers: Numbers, path: str) -> str:
@@ -600,8 +601,9 @@ def inline(numbers: Numbers, path: str) -> str:
         return str(value)
     if isinstance(value, dict):  # a speedup and its interval
         return gain_of(value)
+    if last.endswith("share"):
+        return percent(value)
     forms = {
-        "share": "{:.0%}",
         "speedup": "{:.2f}x",
         "gain": "{:.0%}",
         "seconds": "{:.1f} s",
