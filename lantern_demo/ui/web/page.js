@@ -57,10 +57,12 @@ function drawWith(usual, values) {
   return changed.length ? say(WORDS.drawWith, { settings: changed.join(", ") }) : WORDS.draw;
 }
 
-/** Bring the pictures of a twin into sight. */
+/** Bring the pictures of a twin into sight, and keep them there while the page still grows. */
 function showTwin() {
   const show = () => document.getElementById("twin-slider")?.scrollIntoView({ block: "nearest" });
-  setTimeout(show, MOMENT);
+  const growth = new ResizeObserver(show);
+  setTimeout(() => growth.observe(document.body), MOMENT);
+  setTimeout(() => growth.disconnect(), 3000);
 }
 
 /** Press the hidden button of a file that is there now. */
