@@ -114,6 +114,21 @@ def one_model() -> Model:
     return Model()
 
 
+@pytest.mark.parametrize("drafts", ["0 00 000", "0 1 00 10 000", "0 1 00 10 100", "0 00 01 010"])
+@pytest.mark.parametrize("method", ["eagle1", "lantern++"])
+def test_a_lone_node_sees_what_a_mask_would_show(method: str, drafts: str) -> None:
+    """In a chain all slots, without a mask; beside or below siblings its ancestors."""
+    model, tree = one_model(), StaticTree(tuple(map(int, path)) for path in drafts.split())
+    knobs = model.rules[method] | {"drafts": tree, "sampling": Sampling(cfg_scale=2.0)}
+    about = *model.models, model.conditions["padded"]
+    for seed in range(4):
+        plain, padded = (
+            summary(list(decode(*about, num_tokens=16, seed=seed, padded=padded, **knobs)))
+            for padded in (False, True)
+        )
+        assert plain == padded
+
+
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Model:
     """A model whose runners are kept as on a GPU, and run without graphs."""

@@ -233,7 +233,7 @@ class StaticProposer(Proposer):
             if depth > 0:
                 own = tokens.flatten()
                 if not level.alone:
-                    own = own.index_select(0, level.drawn_at)
+                    own = drawn.view(-1).index_select(0, level.drawn_at)
                     output = output.index_select(1, level.parents)
                 output = passes.expand(own, output, depth, level.mask)
             logits = guide(head(output), sampling.cfg_scale)

@@ -51,11 +51,9 @@ class Level(NamedTuple):
     """One drafter pass of a static tree: the P nodes of one depth that have children."""
 
     rows: slice  # of the P nodes among the inner nodes
-    # their parents' rows in the level above, and where in its draws, flattened, their tokens are,
-    # [P]; of the root nothing
-    parents: Tensor
-    drawn_at: Tensor
-    alone: bool  # whether they are all draws of the level above
+    parents: Tensor  # [P], their parents' rows in the level above
+    drawn_at: Tensor  # [P], as `Tree.drawn_at`; of the root nothing
+    alone: bool  # whether they are all draws of the level above, one of each node there
     mask: Tensor  # [P, w + P] bool, the tree slots that each sees; the root has no tree slot
     draws: int  # C, tokens to draw per node
 
@@ -187,22 +185,22 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
     children = long([[index.get((*name, draw), -1) for draw in range(width)] for name in names])
     mask = ancestor_mask(long(parents), depth)
     levels = []
-    above, draws, first = [0], 1, 0  # nodes and draws of the level above; row of this one's first
+    first, above = 0, 0  # rows of the first node of this level and of the level above
     for level in range(depth):
         nodes = [node for node in inner if len(names[node]) == level]
         end = first + len(nodes)
-        taken = [(above.index(parents[node]), names[node][-1]) for node in nodes if node > 0]
+        one_each = bool(levels) and levels[-1].draws == 1
         levels.append(
             Level(
                 rows=slice(first, end),
-                parents=long([row for row, _ in taken]),
-                drawn_at=long([row * draws + draw for row, draw in taken]),
-                alone=draws == 1 and len(nodes) == len(above),
+                parents=long([rows[parents[node]] - above for node in nodes]),
+                drawn_at=long([drawn_at[node - 1] for node in nodes if node > 0]),
+                alone=one_each and len(nodes) == first - above,
                 mask=mask[long(nodes)][:, long(inner[1:end])],
                 draws=1 + max(name[-1] for name in names if len(name) == level + 1),
             )
         )
-        above, draws, first = nodes, levels[-1].draws, end
+        first, above = end, first
     return Tree(
         parents=long(parents),
         depths=long([len(name) for name in names]),

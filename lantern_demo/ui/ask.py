@@ -128,7 +128,7 @@ def hearing(info: ModelInfo, book: Phrasebook) -> Callable[[Any], Awaitable[dict
 
 
 def read_as(heard: Heard) -> str:
-    """Say which words were read as the thing that is drawn; empty for none."""
+    """Return a sentence on the words that were read as the thing drawn; empty for none."""
     thing, words = heard.parts.get(THING, ""), ", ".join(heard.meant)
     return texts.READ_AS.format(thing=thing, words=words) if words else ""
 

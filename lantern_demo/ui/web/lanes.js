@@ -144,7 +144,7 @@ function tellCost(one, vanilla) {
   one.ran.textContent = data.ran.replace(/ (?=\d)/g, "\u00a0"); // names stay with values
 }
 
-/** "1.60x", and what is typical of such a machine; `here`: it was drawn on this one just now. */
+/** "1.60x", and the benchmark's range on such a machine; `here`: it was drawn on this one just now. */
 function gainOf(data, vanilla, here) {
   const value = speedup(data, vanilla);
   if (value === null) return "";
