@@ -48,8 +48,10 @@ def panel(
         with served(tiny_model) as (url, _), pages.new_tab(browser) as page:
             asked: list[str] = []
             page.on("request", lambda request: asked.append(request.url))
+            page.set_viewport_size({"width": 390, "height": 500})  # the panel is far below
             open_page(page, url)
             assert not any("price.js" in address for address in asked), "nobody has seen it"
+            page.set_viewport_size({"width": 1280, "height": 844})
             page.locator("#price").scroll_into_view_if_needed()
             page.locator(".price output").wait_for()
             yield page

@@ -184,7 +184,7 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
     drawn_at = [rows[index[name[:-1]]] * width + name[-1] for name in names[1:]]
     children = long([[index.get((*name, draw), -1) for draw in range(width)] for name in names])
     mask = ancestor_mask(long(parents), depth)
-    levels = []
+    levels: list[Level] = []
     first, above = 0, 0  # rows of the first node of this level and of the level above
     for level in range(depth):
         nodes = [node for node in inner if len(names[node]) == level]
