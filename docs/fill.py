@@ -45,11 +45,6 @@ def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
 
 def speed(report: Numbers) -> Numbers:
     """Keep the medians of every row of `python -m lantern_demo.bench speed`."""
-    runs = [entry["runs"] for entry in report["rounds"]]
-    gains = {
-        name: [one["vanilla"]["decode_seconds"] / one[name]["decode_seconds"] for one in runs]
-        for name in report["methods"]
-    }
     rows = {}
     for name, row in report["methods"].items():
         kept = (
@@ -66,7 +61,7 @@ def speed(report: Numbers) -> Numbers:
         rows[name] = {key: row[key] for key in kept} | {
             "speedup": row["gain"]["median"],
             "interval": row["gain"]["interval95"],
-            "spread": [min(gains[name]), max(gains[name])],
+            "spread": spread(report, name),
             "step_ms": row["ms_per_step"]["median"],
             "seconds": row["seconds"]["median"],
             "rate": row["tokens_per_second"]["median"],
@@ -77,6 +72,13 @@ def speed(report: Numbers) -> Numbers:
         "torch": report["libraries"]["torch"].partition("+")[0],
         "rows": rows,
     }
+
+
+def spread(report: Numbers, name: str) -> list[float]:
+    """Return the lowest and the highest speedup of a method over the rounds of that command."""
+    runs = [entry["runs"] for entry in report["rounds"]]
+    gains = [one["vanilla"]["decode_seconds"] / one[name]["decode_seconds"] for one in runs]
+    return [min(gains), max(gains)]
 
 
 def kept_drafts(report: Numbers) -> Numbers:
@@ -216,10 +218,12 @@ SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {
 
 def result(report: Numbers) -> tuple[str, str]:
     """Return a result's file name, of its machine, model and day, and its text: the report of
-    `python -m lantern_demo.bench speed` without the rounds.
+    `python -m lantern_demo.bench speed`, which keeps of its rounds the spread of the speedups.
     """
     kept = {key: value for key, value in report.items() if key != "rounds"}
     kept["rounds"] = len(report["rounds"])
+    for name, row in kept["methods"].items():
+        row["gain"]["spread"] = spread(report, name)
     told = f"{report['machine']['device']} {report['model']['id']} {report['created'][:10]}"
     name = re.sub(r"[^a-z0-9]+", "-", told.lower())
     return f"{name}.json", json.dumps(kept, indent=1) + "\n"
@@ -341,15 +345,14 @@ def results_table(numbers: Numbers) -> str:
 
     drafted = [name for name in METHODS if name != "vanilla"]
     rows = []
-    for file in RESULTS.glob("*.json"):
-        found = json.loads(file.read_text(encoding="utf-8"))
+    for name, found in results().items():
         machine, methods = found["machine"], found["methods"]
-        name = machine["device"]
+        device = machine["device"]
         if machine["device_type"] != "cpu":
-            name += f", {machine['processor']}"
+            device += f", {machine['processor']}"
         rows.append(
             [
-                f"[{name}](results/{file.name})",
+                f"[{device}](results/{name}.json)",
                 found["model"]["id"],
                 found["libraries"]["torch"],
                 found["commit"] or f"version {found['version']}",
@@ -593,7 +596,7 @@ def inline(numbers: Numbers, path: str) -> str:
 
     Raise KeyError for an unknown path.
     """
-    value: Any = numbers | {"found": found_by_method(numbers)}
+    value: Any = numbers | {"found": found_by_method(numbers), "results": results()}
     *_, last = keys = path.split(".")
     for key in keys:
         value = value[key]
@@ -605,6 +608,7 @@ def inline(numbers: Numbers, path: str) -> str:
         return percent(value)
     forms = {
         "speedup": "{:.2f}x",
+        "median": "{:.2f}x",
         "gain": "{:.0%}",
         "seconds": "{:.1f} s",
         "ms": "{:.1f} ms",
@@ -627,16 +631,29 @@ def filled(text: str, numbers: Numbers) -> str:
     return INLINE.sub(lambda match: match[1] + inline(numbers, match[2]) + match[3], text)
 
 
-def typical(numbers: Numbers) -> str:
-    """Return the file with the speedups that the page calls typical, and where they are so."""
-    found = numbers["speed"]
-    kept = {key: found[key] for key in ("model", "device", "date", "rounds")}
-    rows = {
-        name: [round(end, 2) for end in row["spread"]]
-        for name, row in found["rows"].items()
-        if name != "vanilla"
-    }
-    return json.dumps(kept | {"speedups": rows}) + "\n"
+def results() -> dict[str, Numbers]:
+    """Return the reports of docs/results by file name without its suffix, which ends in the day."""
+    files = sorted(RESULTS.glob("*.json"))
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
+
+
+def typical() -> str:
+    """Return the file with the spread of each machine's last result, from which the page tells
+    what is typical of a machine.
+    """
+    machines = {}
+    for found in results().values():
+        rows = {
+            name: [round(end, 2) for end in row["gain"]["spread"]]
+            for name, row in found["methods"].items()
+            if name != "vanilla"
+        }
+        machines[found["model"]["id"], found["machine"]["device"]] = rows
+    rows = [
+        {"model": model, "device": device, "speedups": speedups}
+        for (model, device), speedups in machines.items()
+    ]
+    return "[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n"
 
 
 def documents() -> list[Path]:
@@ -678,7 +695,7 @@ def main() -> int:
             parser.error(f"allowed are: take {'|'.join(SECTIONS)} FILE.json, and add FILE.json")
     texts = {path: path.read_text(encoding="utf-8") for path in (*documents(), TYPICAL)}
     right = {path: filled(text, numbers) for path, text in texts.items()}
-    right[TYPICAL] = typical(numbers)
+    right[TYPICAL] = typical()
     stale = [path for path, text in texts.items() if right[path] != text]
     for path in stale:
         print(f"{'stale' if args.check else 'filled'}: {path.relative_to(ROOT)}")

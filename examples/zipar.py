@@ -103,10 +103,10 @@ def draw(
 def changed(
     target: Target, condition: Any, config: Config, noise: Tensor, tokens: list[int]
 ) -> float:
-    """Return the share of tokens that the target draws otherwise. The first is its own."""
+    """Return the share of tokens that the target draws otherwise."""
     logits = torch.cat(list(own_logits(target, condition, tokens, config)), 1)
-    own = (warp(logits, config.sampling) + noise[1:]).argmax(-1).tolist()
-    return sum(a != b for a, b in zip(own, tokens[1:], strict=True)) / len(tokens)
+    own = (warp(logits, config.sampling) + noise).argmax(-1).tolist()
+    return sum(a != b for a, b in zip(own, tokens, strict=True)) / len(tokens)
 
 
 class Drawn(NamedTuple):

@@ -53,7 +53,7 @@ def test_own_logits_are_the_models() -> None:
     with torch.inference_mode():
         logits = torch.cat(list(own_logits(TARGET, PREFIX, tokens, config)), 1)
     found = probabilities(guide(logits, 2.0), config.sampling)
-    before = torch.tensor([int(PREFIX[-1]), *tokens])
+    before = torch.tensor([*PREFIX[-2:].tolist(), *tokens])
     torch.testing.assert_close(
         found, TARGET.probs(before[:-2], before[1:-1], config.sampling), atol=1e-6, rtol=0
     )

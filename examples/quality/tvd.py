@@ -74,12 +74,13 @@ def _distance(
     total, place = 0.0, 0
     for logits in own_logits(target, condition, tokens, config):
         for own in probabilities(guide(logits, config.sampling.cfg_scale), config.sampling):
+            if place:  # the first one is the model's own
+                shift = shift_at(
+                    config.rule, visits[place], config.neighbours, generator, config.shared
+                )
+                total += 0.5 * float((visits[place].p + shift - own).abs().sum())
             place += 1
-            shift = shift_at(
-                config.rule, visits[place], config.neighbours, generator, config.shared
-            )
-            total += 0.5 * float((visits[place].p + shift - own).abs().sum())
-    return total / len(tokens)  # the first one is the model's own
+    return total / len(tokens)
 
 
 def watched(

@@ -51,10 +51,10 @@ def tried_drafts(parents: Sequence[int], path: Sequence[int]) -> Iterator[list[i
 def own_logits(
     target: Target, condition: Any, tokens: list[int], config: Config
 ) -> Iterator[Tensor]:
-    """Yield the target's logits [R, m, V] of positions 1, 2, ... of a finished picture, each given
-    all tokens before it, CHUNK positions at a time."""
+    """Yield the target's logits [R, m, V] of all positions of a finished picture, each given all
+    tokens before it: first that of position 0, then CHUNK positions at a time."""
     cache = target.new_cache(config.rows, len(tokens))
-    target.prefill(condition, cache)
+    yield target.head(target.prefill(condition, cache)[:, -1:])
     slots = torch.arange(cache.length + len(tokens) - 1, device=config.torch_device)
     read = torch.tensor(tokens[:-1], device=config.torch_device)
     for chunk, at in zip(read.split(CHUNK), slots[cache.length :].split(CHUNK), strict=True):

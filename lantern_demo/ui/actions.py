@@ -154,9 +154,12 @@ def results_of(w: Widgets, service: Service, page_run: PageRun, source: str, own
 
 
 def with_results(w: Widgets, page_run: PageRun) -> Updates:
-    """Let the other handlers have a run, and its files be asked for; without results none can."""
+    """Let the other handlers have a run, and its files be asked for; without results none can.
+
+    A map of another run goes.
+    """
     there = gr.update(interactive=page_run.record is not None)
-    return {w.result: page_run, w.record: there, w.sheet: there, w.film: there}
+    return {w.result: page_run, w.unsure: "", w.record: there, w.sheet: there, w.film: there}
 
 
 def record_file(folder: Path, page_run: PageRun) -> str:

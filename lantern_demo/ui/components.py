@@ -95,6 +95,7 @@ class Widgets:
     twin: gr.Button
     stage: gr.HTML  # the lanes
     table: gr.HTML
+    unsure: gr.HTML  # where the model was unsure, once that was asked for
     record: gr.Button
     sheet: gr.Button
     film: gr.Button

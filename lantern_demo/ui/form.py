@@ -174,6 +174,9 @@ class Numbers:
     """The components of the tab with numbers."""
 
     table: gr.HTML
+    map: gr.Button
+    map_status: gr.HTML
+    unsure: gr.HTML
     repeat: gr.Button
     seeds: gr.Button
     repeat_status: gr.HTML
@@ -211,6 +214,9 @@ def add_numbers() -> Numbers:
         elem_id="figures",
     )
     size: dict[str, Any] = {"size": "md", "min_width": 150}
+    unsure_button = gr.Button(texts.UNSURE, elem_id="unsure", **size)
+    unsure_status = answer("unsure-told")
+    unsure = gr.HTML(elem_id="unsure-map")
     with gr.Row():
         repeat = gr.Button(texts.REPEAT, elem_id="repeat", **size)
         seeds = gr.Button(texts.OTHER_SEEDS, elem_id="seeds", **size)
@@ -234,5 +240,16 @@ def add_numbers() -> Numbers:
         )
     slider.change(None, js="showTwin", **QUIET)
     return Numbers(
-        numbers, repeat, seeds, repeat_status, record, twin_of, twin, twin_status, slider
+        table=numbers,
+        map=unsure_button,
+        map_status=unsure_status,
+        unsure=unsure,
+        repeat=repeat,
+        seeds=seeds,
+        repeat_status=repeat_status,
+        record=record,
+        twin_of=twin_of,
+        twin=twin,
+        twin_status=twin_status,
+        slider=slider,
     )

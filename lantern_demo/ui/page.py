@@ -60,6 +60,7 @@ from lantern_demo.ui.routes import PREVIEW, bad_call, routes
 from lantern_demo.ui.run_state import PageRun
 from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.twin import compare_twins
+from lantern_demo.ui.unsure import show_unsure
 from lantern_demo.version import __version__
 
 CACHE_SECONDS = 3600  # how long pictures are kept
@@ -125,6 +126,7 @@ def build(
             twin=numbers.twin,
             stage=stage,
             table=numbers.table,
+            unsure=numbers.unsure,
             record=numbers.record,
             sheet=sheet,
             film=film,
@@ -149,6 +151,12 @@ def build(
         for button, give in files:
             taken = button.click(give, w.result, [w.file, w.status], **AT_ONCE)
             taken.then(None, js="takeFile", **QUIET)
+        numbers.map.click(
+            partial(show_unsure, service, w, numbers.map_status),
+            w.result,
+            [w.unsure, numbers.map_status],
+            **AT_ONCE,
+        )
         _wire_arrival(page, service, w, form, arriving)
         add_endpoints(page, service)
     # Without `api_open=False` a client could bypass the queue.
@@ -295,7 +303,12 @@ def _wire_runs(
     kept = w.stage.select(keep, None, [w.keep], **AT_ONCE)
     kept.then(None, js="() => pressDraw(true)", **QUIET)
     # Words about a run vanish when another one begins.
-    gone = {repeat_status: "", twin_status: "", slider: gr.update(visible=False)}
+    gone = {
+        repeat_status: "",
+        twin_status: "",
+        numbers.map_status: "",
+        slider: gr.update(visible=False),
+    }
     w.draw.click(lambda: gone, None, list(gone), **AT_ONCE)
     stopped = {w.status: status_html(texts.STOPPED), w.waits: False}
     w.stop.click(lambda: stopped, None, list(stopped), cancels=started, **AT_ONCE)
@@ -339,7 +352,7 @@ def _wire_arrival(
 
     w.runs.select(picked, [w.page_run, w.visited], outputs, **AT_ONCE)
     # Gradio rebuilds all outputs of an event: a visit without a link has few.
-    few = [w.result, w.record, w.sheet, w.film, w.runs, w.visited]
+    few = [w.result, w.unsure, w.record, w.sheet, w.film, w.runs, w.visited]
     arrived = page.load(first, [w.go], few, js="cameBy", **AT_ONCE)
     arrived.then(None, js="followLink", **QUIET)
     followed = linked.click(follow, [w.go], outputs, js="cameBy", **AT_ONCE)

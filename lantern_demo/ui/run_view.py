@@ -172,25 +172,22 @@ def results_view(
 def typical_speedups(
     record: Record, settings: Settings, preset: Settings
 ) -> dict[str, list[float]]:
-    """Return by method the interval of its speedups in the benchmark.
+    """Return by method the lowest and the highest of its speedups in the benchmark.
 
     There is none for a run that the benchmark does not stand for: of another model, on another kind
     of machine, with other settings than the preset's, or with rows that were kept.
     """
-    known = _benchmark()
-    same = (record["model"]["id"], record["device"]) == (known["model"], known["device"])
     usual = settings.with_changes(seed=preset.seed) == preset
-    kept = any(map(kept_of, record["methods"].values()))
-    return known["speedups"] if same and usual and not kept else {}
+    if not usual or any(map(kept_of, record["methods"].values())):
+        return {}
+    return _benchmark().get((record["model"]["id"], record["device"]), {})
 
 
 @cache
-def _benchmark() -> dict[str, Any]:
-    """Return the speedups of the benchmark, which docs/fill.py writes."""
-    found: dict[str, Any] = json.loads(
-        Path(__file__).with_name("typical.json").read_text(encoding="utf-8")
-    )
-    return found
+def _benchmark() -> dict[tuple[str, str], dict[str, list[float]]]:
+    """Return the benchmark's speedups by model and machine, which docs/fill.py writes."""
+    text = Path(__file__).with_name("typical.json").read_text(encoding="utf-8")
+    return {(row["model"], row["device"]): row["speedups"] for row in json.loads(text)}
 
 
 def preset_of(model: str) -> Settings:

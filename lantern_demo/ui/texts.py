@@ -157,6 +157,20 @@ KEPT = " Kept: the upper {rows} of {grid} rows."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment."
 WAITS_ALREADY = "You wait for the device already; your run starts when it is free."
+UNSURE = "Show where the model was unsure"
+UNSURE_TOLD = (
+    "{method}'s picture, in grey. The brighter a place, the more pieces were likely there: from "
+    "{least:.1f} to {most:.1f}, at half of the places more than {median:.1f}. The number is the "
+    "exponential of the entropy of the model's distribution."
+)
+UNSURE_KEPT = (
+    "In the half of the places where the model was surest, {sure:.0%} of {method}'s pieces were "
+    "kept guesses; in the other half {unsure:.0%}."
+)
+UNSURE_MAP = "Map of where the model was unsure, over the picture drawn with {method}"
+NO_MAP = "The model of this run is not loaded here, so it cannot tell where it was unsure."
+NO_MAP_HERE = "On this Space the GPU is only lent for runs, so there is no map."
+MAP_LATER = "The device is at work. Press for the map again when it is free."
 NO_LOOK_HERE = "on this Space the GPU is only lent for runs, so other pieces cannot be shown"
 LOOK_LATER = "The device is at work. The guesses are decoded when it is free."
 LOOK_NOT_LOADED = (

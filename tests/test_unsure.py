@@ -1,0 +1,115 @@
+"""Where the model was unsure: the entropy of a picture's places, and its map."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from math import exp
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from passes import step
+from PIL import Image
+from tiny import page_of
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import guide, probabilities
+from lantern_demo.runs.entropy import entropy_of
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.ui import texts
+from lantern_demo.ui.actions import with_results
+from lantern_demo.ui.recorded import recorded_runs
+from lantern_demo.ui.run_state import PageRun
+from lantern_demo.ui.run_view import picture_address, picture_of
+from lantern_demo.ui.unsure import heat, show_unsure, unsure_html
+
+PROMPT = "two red lanterns"
+SAMPLINGS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0},
+    {"temperature": 0.7, "top_k": 6, "top_p": 0.9, "cfg_scale": 2},
+]
+
+
+@pytest.mark.parametrize("settings", SAMPLINGS, ids=["plain", "greedy", "filtered"])
+def test_the_entropy_is_that_of_the_law_of_each_token(
+    pipe: Pipeline, settings: dict[str, Any]
+) -> None:
+    """Computed again one token a pass."""
+    drawn = pipe.generate(PROMPT, "vanilla", seed=3, **settings)
+    with pipe.turn():
+        found = entropy_of(pipe, PROMPT, drawn.tokens, **settings)
+    sampling, target = pipe.settings(**settings).sampling(), pipe.target
+    encoded = pipe.read(PROMPT).encoded
+    with torch.inference_mode():
+        guided = sampling.cfg_scale != 1
+        condition = pipe.networks.target.condition(encoded.features, encoded.mask, guided)
+        cache = target.new_cache(1 + guided, len(drawn.tokens))
+        states = [target.prefill(condition, cache)[:, -1:]]
+        states += [step(target, torch.tensor(token), cache) for token in drawn.tokens[:-1]]
+        logits = guide(target.head(torch.cat(states, 1)), sampling.cfg_scale)
+        p = probabilities(logits, sampling).double()
+    right = torch.where(p > 0, -p * p.log(), 0).sum(-1)
+    assert found.shape == (len(drawn.tokens),) and right.max() > 0.5
+    torch.testing.assert_close(found.double(), right, atol=1e-4, rtol=0)
+
+
+def test_the_map_tells_how_many_pieces_were_likely_and_where_guesses_were_kept() -> None:
+    """Of the methods that drew the same picture."""
+    run = recorded_runs()[0]
+    record, picture = run.record, picture_of(run.pictures["vanilla"])
+    count = record["methods"]["vanilla"]["tokens"]
+    entropy = [float(at % 7) for at in range(count)]
+    told = unescape(unsure_html(record, picture, entropy))
+    facts = {"least": 1, "most": exp(6), "median": exp(3)}
+    likely = texts.UNSURE_TOLD.format(method="Vanilla", **facts)
+    places = sorted(range(count), key=lambda at: at % 7)
+    kept = []
+    for method in ("eagle1", "eagle2"):
+        kinds = record["methods"][method]["events"]["kinds"]
+        sure, unsure = (
+            sum(kinds[at] == "e" for at in half) / len(half)
+            for half in (places[: count // 2], places[count // 2 :])
+        )
+        facts = {"sure": sure, "unsure": unsure}
+        kept.append(texts.UNSURE_KEPT.format(method=METHODS[method].label, **facts))
+        assert f"{sure:.0%}" != f"{unsure:.0%}"
+    assert re.findall("<p>(.*?)</p>", told) == [likely, *kept]
+
+
+def test_the_brightest_place_is_the_most_unsure_one() -> None:
+    found = heat(Image.new("RGB", (64, 64), "white"), [0, 1, 2, 4])
+    seen = [found.getpixel((x, y)) for y in (16, 48) for x in (16, 48)]
+    reds = [pixel[0] for pixel in seen if isinstance(pixel, tuple)]
+    blues = [pixel[2] for pixel in seen if isinstance(pixel, tuple)]
+    assert reds == sorted(set(reds)) and blues == sorted(set(blues), reverse=True)
+
+
+def test_a_map_is_shown_while_nothing_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of another model has none, nor has a Space that lends its GPU."""
+    service, w, event = page_of(folder, show_unsure)
+    status, pipe = event.fn.args[2], service.wait()
+    drawn = pipe.generate(PROMPT, "vanilla", seed=3)
+    shown = PageRun({}, drawn.record, {"vanilla": picture_address(drawn.image)})
+
+    def words(page_run: PageRun) -> str:
+        found = event.fn(page_run)
+        assert w.unsure not in found
+        return str(found[status])
+
+    assert texts.NO_MAP in words(PageRun())
+    other = {"id": "another", "trained": {}, "sources": {}}
+    assert texts.NO_MAP in words(PageRun({}, drawn.record | {"model": other}, shown.pictures))
+    with pipe.turn():
+        assert texts.MAP_LATER in words(shown)
+    fault = RuntimeError("out of memory")
+    with patch("lantern_demo.ui.unsure.entropy_of", side_effect=fault):
+        assert texts.internal_error(fault) in unescape(words(shown))
+    found = event.fn(shown)
+    assert found[status] == "" and found[w.unsure].startswith('<figure class="unsure"><img src="')
+    assert with_results(w, PageRun())[w.unsure] == ""  # of another run
+    monkeypatch.setattr("lantern_demo.ui.unsure.on_zero_gpu", lambda: True)
+    assert texts.NO_MAP_HERE in words(shown)
