@@ -164,8 +164,8 @@ UNSURE_TOLD = (
     "exponential of the entropy of the model's distribution."
 )
 UNSURE_KEPT = (
-    "In the half of the places where the model was surest, {sure:.0%} of {method}'s pieces were "
-    "kept guesses; in the other half {unsure:.0%}."
+    "In the half of the places where the model was surest, {sure}\u00a0% of {method}'s pieces were "
+    "kept guesses; in the other half {unsure}\u00a0%."
 )
 UNSURE_MAP = "Map of where the model was unsure, over the picture drawn with {method}"
 NO_MAP = "The model of this run is not loaded here, so it cannot tell where it was unsure."

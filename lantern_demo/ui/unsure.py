@@ -61,7 +61,7 @@ def unsure_html(record: Record, picture: Image.Image, entropy: Sequence[float]) 
     drawn = record["methods"][first]["token_ids"]
     for name, entry in record["methods"].items():
         if entry["token_ids"] == drawn and not METHODS[name].alone:
-            sure, unsure = kept_by_half(entry, entropy)
+            sure, unsure = (round(100 * share) for share in kept_by_half(entry, entropy))
             told.append(
                 texts.UNSURE_KEPT.format(method=METHODS[name].label, sure=sure, unsure=unsure)
             )
