@@ -114,8 +114,10 @@ def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
         expect(card.locator(".big")).to_have_text(f"{took:.2f} s")
         made = f"= {steps} steps \u00d7 {1000 * took / steps:.1f} ms"
         if name != "vanilla":  # on the benchmark's kind of machine
-            low, high = typical[name]
-            made += f", {run[name]['speedup']:.2f}\u00d7 (benchmark {low:.2f}\u2013{high:.2f})"
+            low, high, prompts = typical[name]
+            made += (
+                f", {run[name]['speedup']:.2f}\u00d7 ({prompts} prompts: {low:.2f}\u2013{high:.2f})"
+            )
         expect(card.locator(".small")).to_have_text(made)
         shares = [run[name][f"{part}_seconds"] / longest for part in ("draft", "commit")]
         shares.insert(1, took / longest - sum(shares))
@@ -174,7 +176,9 @@ def test_a_race_is_told_in_seconds_whoever_won(browser: Browser) -> None:
         lost = page.evaluate(f"lanes => {REASON}", lanes((2, None, 3)))
         assert lost.startswith("Vanilla won here. LANTERN++ came nearest: 2.60 pieces a step")
         busy = [lane | {"disturbed": True} for lane in lanes((2, 1, 3))]
-        assert page.evaluate(f"lanes => {REASON}", busy) == f"{TOLD[6][2]} {texts.WEB['disturbed']}"
+        assert page.evaluate(f"lanes => {REASON}", busy) == f"{texts.WEB['disturbed']} {TOLD[6][2]}"
+        about = "EAGLE-1 won: 1.00 s. Vanilla: 2.00 s (about 2.0\u00d7)."
+        assert page.evaluate(f"lanes => {HEAD}", busy) == about
         done = [{"id": a, "phase": "done"} for a in "abc"]
         seconds = [one | {"seconds": s} for one, s in zip(done, (0.6289, 0.628, 0.64), strict=True)]
         drawing = {"id": "d", "phase": "drawing", "seconds": 0.631}
@@ -346,7 +350,7 @@ def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
     told(shown, texts.PANEL["phases"]["alike"])
     tree = panel.locator(".tree svg")
     expect(tree).to_have_attribute("aria-label", re.compile(r"\d kept as look-alikes"))
-    expect(panel.locator(".tree")).to_have_css("height", "120px")
+    expect(panel.locator(".tree")).to_have_css("height", "28px")  # of a chain
     expect(panel.locator("li.alike .mark").first).to_be_visible()
     expect(panel.locator("li.alike").first).to_contain_text(" + look-alikes ")
     expect(panel.locator("li.own")).to_have_count(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from html import unescape
 from math import exp
 from pathlib import Path
@@ -57,27 +58,35 @@ def test_the_entropy_is_that_of_the_law_of_each_token(
     torch.testing.assert_close(found.double(), right, atol=1e-4, rtol=0)
 
 
-def test_the_map_tells_how_many_pieces_were_likely_and_where_guesses_were_kept() -> None:
-    """Of the methods that drew the same picture."""
+def test_the_map_tells_where_guesses_and_look_alikes_were_kept() -> None:
+    """By half of each method's own picture."""
     run = recorded_runs()[0]
     record, picture = run.record, picture_of(run.pictures["vanilla"])
-    count = record["methods"]["vanilla"]["tokens"]
-    entropy = [float(at % 7) for at in range(count)]
+    methods, count = record["methods"], record["methods"]["vanilla"]["tokens"]
+    rising = [float(at % 7) for at in range(count)]
+    falling = [6 - value for value in rising]
+    entropy = {name: falling if name == "lantern" else rising for name in methods}
     told = unescape(unsure_html(record, picture, entropy))
     facts = {"least": 1, "most": exp(6), "median": exp(3)}
-    likely = texts.UNSURE_TOLD.format(method="Vanilla", **facts)
-    places = sorted(range(count), key=lambda at: at % 7)
-    kept = []
-    for method in ("eagle1", "eagle2"):
-        kinds = record["methods"][method]["events"]["kinds"]
+    words = [texts.UNSURE_TOLD.format(method="Vanilla", **facts), texts.UNSURE_HALVES]
+    for name in ("eagle1", "eagle2", "lantern", "lantern++"):
+        kinds = methods[name]["events"]["kinds"]
+        places = sorted(range(count), key=lambda at: entropy[name][at])
         sure, unsure = (
-            round(100 * sum(kinds[at] == "e" for at in half) / len(half))
+            "".join(kinds[at] for at in half)
             for half in (places[: count // 2], places[count // 2 :])
         )
-        facts = {"sure": sure, "unsure": unsure}
-        kept.append(texts.UNSURE_KEPT.format(method=METHODS[method].label, **facts))
-        assert sure != unsure
-    assert re.findall("<p>(.*?)</p>", told) == [likely, *kept]
+        kept = {
+            half: some.count("e") + some.count("r")
+            for half, some in {"sure": sure, "unsure": unsure}.items()
+        }
+        told_of = {"method": METHODS[name].label, "half": count // 2}
+        words.append(texts.UNSURE_KEPT.format(**told_of, **kept))
+        if "r" in kinds:
+            alike = {"sure": sure.count("r"), "unsure": unsure.count("r")}
+            words[-1] += texts.UNSURE_ALIKE.format(**alike)
+    assert len({word.partition(" kept")[2] for word in words}) > 4
+    assert re.findall("<p>(.*?)</p>", told) == words
 
 
 def test_the_brightest_place_is_the_most_unsure_one() -> None:
@@ -88,27 +97,30 @@ def test_the_brightest_place_is_the_most_unsure_one() -> None:
     assert reds == sorted(set(reds)) and blues == sorted(set(blues), reverse=True)
 
 
-def test_a_map_is_shown_while_nothing_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run of another model has none, nor has a Space that lends its GPU."""
+def test_a_map_is_shown_in_its_turn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of another model has none, nor has a Space that lends its GPU. A fault is told."""
     service, w, event = page_of(folder, show_unsure)
     status, pipe = event.fn.args[2], service.wait()
     drawn = pipe.generate(PROMPT, "vanilla", seed=3)
     shown = PageRun({}, drawn.record, {"vanilla": picture_address(drawn.image)})
 
     def words(page_run: PageRun) -> str:
-        found = event.fn(page_run)
+        *_, found = event.fn(page_run)
         assert w.unsure not in found
-        return str(found[status])
+        return unescape(found[status])
 
     assert texts.NO_MAP in words(PageRun())
     other = {"id": "another", "trained": {}, "sources": {}}
     assert texts.NO_MAP in words(PageRun({}, drawn.record | {"model": other}, shown.pictures))
-    with pipe.turn():
-        assert texts.MAP_LATER in words(shown)
     fault = RuntimeError("out of memory")
     with patch("lantern_demo.ui.unsure.entropy_of", side_effect=fault):
-        assert texts.internal_error(fault) in unescape(words(shown))
-    found = event.fn(shown)
+        assert texts.internal_error(fault) in words(shown)
+    with ThreadPoolExecutor(1) as pool:
+        with pipe.turn():
+            asked = pool.submit(lambda: [*event.fn(shown)][-1])
+            with pytest.raises(TimeoutError):
+                asked.result(timeout=0.3)
+        found = asked.result(timeout=60)
     assert found[status] == "" and found[w.unsure].startswith('<figure class="unsure"><img src="')
     assert with_results(w, PageRun())[w.unsure] == ""  # of another run
     monkeypatch.setattr("lantern_demo.ui.unsure.on_zero_gpu", lambda: True)

@@ -196,8 +196,8 @@ class Knobs:
     lanternpp_lambda: float = knob(
         3.0,
         "LANTERN++ lambda",
-        "Neighbours may lend up to lambda - 1 times the guess's own probability; 1 relaxes "
-        "nothing.",
+        "Neighbours may lend up to lambda - 1 times the model's probability of the guess; 1 "
+        "relaxes nothing.",
         Limit(1, 40),
         sets="bound",
         reads=_accepts_by(LanternPlusPlus),

@@ -93,6 +93,7 @@ class Widgets:
     repeat: gr.Button
     seeds: gr.Button
     twin: gr.Button
+    map: gr.Button
     stage: gr.HTML  # the lanes
     table: gr.HTML
     unsure: gr.HTML  # where the model was unsure, once that was asked for
@@ -124,7 +125,7 @@ class Widgets:
         return [self.status, self.stage, self.page_run]
 
     def buttons(self) -> list[Any]:
-        return [self.draw, self.stop, self.surprise, self.repeat, self.seeds, self.twin]
+        return [self.draw, self.stop, self.surprise, self.repeat, self.seeds, self.twin, self.map]
 
     def busy(self, running: bool) -> Updates:
         """Return updates that enable Stop alone while something runs, and all others otherwise."""
@@ -145,7 +146,7 @@ def status_html(
     the stage names its pictures as those of the run before.
     """
     role = "alert" if state in ("error", "refused") else "status"
-    out = " ".join(f"<s>{escape(word)}</s>" for word in struck)
+    out = ", ".join(f"<s>{escape(word)}</s>" for word in struck)
     left = f"{escape(texts.LEFT_OUT)} {out}. " if out else ""
     old = " old" if state in ("waits", "refused") else ""
     return f'<div class="status {state}{old}" role="{role}"><p>{left}{escape(text)}</p></div>'

@@ -124,6 +124,7 @@ def build(
             repeat=numbers.repeat,
             seeds=numbers.seeds,
             twin=numbers.twin,
+            map=numbers.map,
             stage=stage,
             table=numbers.table,
             unsure=numbers.unsure,
@@ -151,12 +152,6 @@ def build(
         for button, give in files:
             taken = button.click(give, w.result, [w.file, w.status], **AT_ONCE)
             taken.then(None, js="takeFile", **QUIET)
-        numbers.map.click(
-            partial(show_unsure, service, w, numbers.map_status),
-            w.result,
-            [w.unsure, numbers.map_status],
-            **AT_ONCE,
-        )
         _wire_arrival(page, service, w, form, arriving)
         add_endpoints(page, service)
     # Without `api_open=False` a client could bypass the queue.
@@ -260,7 +255,7 @@ def theme() -> gr.themes.Base:
 def _wire_runs(
     service: Service, queued: Callable[[], int], w: Widgets, form: Form, numbers: Numbers
 ) -> None:
-    """Wire Draw, also of the rest of a picture, Repeat, the twin and Stop."""
+    """Wire Draw, also of the rest of a picture, Repeat, the twin, the map and Stop."""
 
     def idle(page_run: PageRun, visited: list[Recorded]) -> Updates:
         return w.busy(False)
@@ -292,6 +287,14 @@ def _wire_runs(
             inputs=[numbers.twin_of, w.result],
             outputs=[slider],
             status=twin_status,
+            end=idle,
+        ),
+        Action(
+            [w.map.click],
+            partial(show_unsure, service, w, numbers.map_status),
+            inputs=[w.result],
+            outputs=[w.unsure],
+            status=numbers.map_status,
             end=idle,
         ),
     ]

@@ -172,13 +172,16 @@ def results_view(
 def typical_speedups(
     record: Record, settings: Settings, preset: Settings
 ) -> dict[str, list[float]]:
-    """Return by method the lowest and the highest of its speedups in the benchmark.
+    """Return by method the lowest and the highest of its speedups in the benchmark, and the number
+    of prompts.
 
     There is none for a run that the benchmark does not stand for: of another model, on another kind
-    of machine, with other settings than the preset's, or with rows that were kept.
+    of machine, with other settings than the preset's, with rows that were kept, or beside other
+    work.
     """
     usual = settings.with_changes(seed=preset.seed) == preset
-    if not usual or any(map(kept_of, record["methods"].values())):
+    entries = record["methods"].values()
+    if not usual or any(kept_of(entry) or entry["disturbed"] for entry in entries):
         return {}
     return _benchmark().get((record["model"]["id"], record["device"]), {})
 

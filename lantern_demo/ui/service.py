@@ -226,6 +226,11 @@ class Service:
         with self.wait().turn(wait=False) as mine:
             return self._compute(call, *args) if mine else None
 
+    def in_turn(self, call: Callable[..., Answer], *args: object) -> Answer:
+        """Return the result of a call in the thread that computes, once nothing runs."""
+        with self.wait().turn():
+            return self._compute(call, *args)
+
     def _compute(self, call: Callable[..., Answer], *args: object) -> Answer:
         """Return the result of a call in the thread that computes, in the context of the caller.
 

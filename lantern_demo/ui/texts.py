@@ -22,10 +22,10 @@ PREVIEW = (
 )
 HEADLINE = "<h1>The same prompt in fewer steps.</h1>"
 INTRODUCTION = (
-    "<p>An image model paints piece by piece, one slow step each: vanilla. <span>The others "
-    "<b>guess ahead</b>, and one step checks many guesses.</span> <span>LANTERN and LANTERN++ also "
-    "keep <b>look-alikes</b>, guesses that resemble the model's pieces: more are kept, but not "
-    "exact ones.</span></p>"
+    "<p>The ordinary way, <b>vanilla</b>, paints piece by piece, one slow step each. <span>The "
+    "others <b>guess ahead</b>, and one step checks many guesses.</span> <span>LANTERN and "
+    "LANTERN++ also keep <b>look-alikes</b>: guesses that only resemble what the model would "
+    "paint.</span></p>"
 )
 # Prompts of the recorded runs. All have the default seed, so no seed is chosen for its picture.
 EXAMPLES = (
@@ -117,8 +117,10 @@ TWIN_BUSY = "Drawing the twin."
 NO_TWIN = "The run shown has no picture of this method; draw it first."
 TWIN_TOLD = (
     "{method} took {steps} steps and kept {count} look-alikes of {of} pieces. "
-    "Its exact twin took {twin} steps."
+    "Its exact twin took {twin} steps. {same}"
 )
+TWIN_SAME = "All pieces are the same."
+TWIN_DIFFERS = "The pieces are the same up to piece {piece}."
 SURPRISE = "Surprise"
 KNOWS, DETAILS, ALL_THINGS = "What this model draws", "Details of the picture", "All {count}"
 # parts of a prompt, other than its thing, that have chips
@@ -161,16 +163,14 @@ UNSURE = "Show where the model was unsure"
 UNSURE_TOLD = (
     "{method}'s picture, in grey. The brighter a place, the more pieces were likely there: from "
     "{least:.1f} to {most:.1f}, at half of the places more than {median:.1f}. The number is the "
-    "exponential of the entropy of the model's distribution."
+    "exponential of the entropy of the distribution that the model draws from."
 )
-UNSURE_KEPT = (
-    "In the half of the places where the model was surest, {sure}\u00a0% of {method}'s pieces were "
-    "kept guesses; in the other half {unsure}\u00a0%."
-)
+UNSURE_HALVES = "Cut each picture into the half of its places that were surest, and the other half."
+UNSURE_KEPT = "{method} kept guesses at {sure} and {unsure} of the {half} places of each."
+UNSURE_ALIKE = " Its look-alikes: {sure} and {unsure}."
 UNSURE_MAP = "Map of where the model was unsure, over the picture drawn with {method}"
 NO_MAP = "The model of this run is not loaded here, so it cannot tell where it was unsure."
 NO_MAP_HERE = "On this Space the GPU is only lent for runs, so there is no map."
-MAP_LATER = "The device is at work. Press for the map again when it is free."
 NO_LOOK_HERE = "on this Space the GPU is only lent for runs, so other pieces cannot be shown"
 LOOK_LATER = "The device is at work. The guesses are decoded when it is free."
 LOOK_NOT_LOADED = (
@@ -216,7 +216,7 @@ PANEL: dict[str, object] = {
         "check": "One step of the model checks all guesses at once.",
         "keep": "Kept: {kept} of {made} guesses. The model adds one piece itself: {added}.",
         "keepLast": "Kept: {kept} of {made} guesses. The picture is full.",
-        "alike": "Orange is a look-alike: the exact rule refuses it.",
+        "alike": "The orange piece is a look-alike: kept, though the exact rule refuses it.",
     },
     "verdicts": {
         "kept": "p {own}{more} reaches {limit}: kept.",
@@ -265,13 +265,16 @@ PRICE: dict[str, object] = {
     ),
     "breaks": "It breaks from {first} on: at {at} the judge names the thing in {share}.",
     "recorded": "Recorded on {date} on {device}: {prompt}, with seed {seed}.",
-    "chart": "Line: pictures whose thing the judge names. Dots: pieces that are exact. In percent",
+    "chart": (
+        "Percent of pictures whose thing the judge names (line), and of pieces that are no "
+        "look-alikes (dotted)"
+    ),
     "named": "pictures named",
-    "kept": "exact pieces",
+    "kept": "no look-alikes",
     "faster": "times as fast as vanilla",
     "vanilla": "vanilla",
-    "points": "Pictures named, and pieces that are exact, by speed. {told}",
-    "point": "{method} at {at}: {speedup}, {share} named, {own} exact",
+    "points": "Pictures named, and pieces that are no look-alikes, by speed. {told}",
+    "point": "{method} at {at}: {speedup}, {share} named, {own} no look-alikes",
 }
 
 # The texts of the page's other scripts, which fill in {names}.
@@ -289,6 +292,7 @@ WEB: dict[str, object] = {
         "tie": "{method} tie: ",
         "than": ". {method}: {seconds}{gain}.",
         "gain": " ({gain})",
+        "about": " (about {gain})",
         "begins": "The race begins.",
         "leads": "{method} leads: ",
         "level": "{methods} are level: ",
@@ -300,7 +304,7 @@ WEB: dict[str, object] = {
     "steps": ["1 step", "{count} steps"],
     "made": "= {steps} \u00d7 {each}\u00a0ms",
     "here": " here",
-    "typical": " (benchmark {low}\u2013{high})",
+    "typical": " ({prompts} prompts: {low}\u2013{high})",
     "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"],
     "pieces": ["1 piece", "{count} pieces"],
     "soFar": "of {total}, {steps} so far",
@@ -341,14 +345,16 @@ WEB: dict[str, object] = {
         "{methods} have other random numbers: their pictures differ even without look-alikes.",
     ],
     "shared": [
-        "{methods} shares vanilla's: that shows that it is exact, but fewer guesses are kept.",
-        "{methods} share vanilla's: that shows that they are exact, but fewer guesses are kept.",
+        "{methods} shares vanilla's, so its picture must be the same.",
+        "{methods} share vanilla's, so their pictures must be the same.",
     ],
-    "rules": "To compare rules alone, give all methods their own: Settings, Random numbers.",
-    "disturbed": (
-        "Other programs used the processor, too: the seconds are long, and speedups can be off."
+    "rules": (
+        "To compare rules alone, choose independent random numbers in Settings, and compare "
+        "methods with the same tree."
     ),
+    "disturbed": "Other programs used the processor, too, so these speedups can be far off.",
     "before": "These pictures are of an earlier run.",
+    "earlier": "The run before:",
     "racing": "The methods take turns on one device. Each lane counts only its own computing time.",
     "controls": "Replay",
     "play": "\u25b6 Replay",

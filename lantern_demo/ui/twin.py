@@ -50,6 +50,9 @@ def compare_twins(
     drawn = entry["tokens"] - len(keep)
     facts = {"method": METHODS[method].label, "count": len(alike), "of": drawn}
     facts |= {"steps": entry["steps"], "twin": twin.steps}
+    pairs = enumerate(zip(twin.tokens, entry["token_ids"], strict=True))
+    other = next((at for at, (one, own) in pairs if one != own), None)
+    facts["same"] = texts.TWIN_SAME if other is None else texts.TWIN_DIFFERS.format(piece=other)
     pictures = twin.image.resize(own.size), outlined(own, alike, grid)
     yield {
         status: status_html(texts.TWIN_TOLD.format(**facts)),

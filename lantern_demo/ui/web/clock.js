@@ -37,7 +37,8 @@ function ranksOf(views) {
   return new Map(sure.map((one) => [one.id, ahead(one)]));
 }
 
-/** The sentence over a race that is over: [before the winner's seconds, these, after them]. */
+/** The sentence over a race that is over: [before the winner's seconds, these, after them]. Beside
+ * other programs the speedup is told with one digit. */
 function headlineOf(lanes) {
   const words = WORDS.headlines;
   const tell = secondsOf(lanes);
@@ -46,11 +47,13 @@ function headlineOf(lanes) {
   const rest = lanes.filter((lane) => !won.includes(lane));
   const vanilla = rest.find(({ id }) => id === "vanilla");
   const other = vanilla ?? (rest.length ? fastest(rest) : null);
-  const told = lanes.length === 1 ? words.took : won.length > 1 ? words.tie : words.won;
+  const begins = lanes.length === 1 ? words.took : won.length > 1 ? words.tie : words.won;
   const faster = speedup(first, vanilla);
-  const gain = faster === null ? "" : say(words.gain, { gain: times(faster) });
+  const unsure = lanes.some(({ disturbed }) => disturbed);
+  const told = { gain: times(faster ?? 1, unsure ? 1 : 2) };
+  const gain = faster === null ? "" : say(unsure ? words.about : words.gain, told);
   const than = other ? say(words.than, { method: other.label, seconds: tell(other), gain }) : ".";
-  return [say(told, { method: listed(won) }), tell(first), than];
+  return [say(begins, { method: listed(won) }), tell(first), than];
 }
 
 /** Who leads at equal decode time, once each lane has a tenth of its picture, else null. The leader
@@ -83,13 +86,13 @@ function headlineAt(lanes, leader) {
   return [say(told, names), String(leader.committed), say(words.of, leader)];
 }
 
-/** Why the fastest method won or lost here, in numbers of this run; and whether other programs ran. */
+/** Whether other programs ran, and why the fastest method won or lost here, in numbers of this run. */
 function reason(lanes) {
   const words = WORDS.reason;
-  const disturbed = lanes.some((lane) => lane.disturbed) ? ` ${WORDS.disturbed}` : "";
+  const disturbed = lanes.some((lane) => lane.disturbed) ? `${WORDS.disturbed} ` : "";
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
   const others = lanes.filter((lane) => lane !== vanilla);
-  if (!vanilla || !others.length) return disturbed.trim();
+  if (!vanilla || !others.length) return disturbed;
   const best = fastest(others);
   const rivals = lanes.filter((lane) => lane !== best);
   const begins = before(vanilla, best)
@@ -103,5 +106,5 @@ function reason(lanes) {
     dear: (each(best) / each(vanilla)).toFixed(2),
     gain: times(speedup(best, vanilla)),
   };
-  return say(`${begins} ${words.numbers}`, facts) + disturbed;
+  return disturbed + say(`${begins} ${words.numbers}`, facts);
 }

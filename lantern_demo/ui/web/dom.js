@@ -74,7 +74,7 @@ const seconds = (milliseconds, digits = 2) => `${(milliseconds / 1000).toFixed(d
 /** A probability with as many digits as say something. */
 const mass = (p) => (p === 0 ? "0" : p < 0.1 ? String(Number(p.toPrecision(2))) : p.toFixed(3));
 const summed = (parts, sum = 0) => parts.map((part) => (sum += part));
-const times = (speedup) => `${speedup.toFixed(2)}\u00d7`;
+const times = (speedup, digits = 2) => `${speedup.toFixed(digits)}\u00d7`;
 
 /** How many entries of a rising list are at most `value`. */
 function countUpTo(list, value) {

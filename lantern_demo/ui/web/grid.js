@@ -47,13 +47,15 @@ const colourOf = (palette, token, otherwise) =>
   palette ? `rgb(${palette.slice(3 * token, 3 * token + 3).join(",")})` : otherwise;
 
 const PATCHES = 64; // in a row of their picture
+const EDGE = 3; // pixels of a patch that its neighbours in the compressed picture have tinged
 
 /** Paint a token's own look in a square. */
 function paintToken(g, token, [x, y], size, { patches, palette, otherwise }) {
   if (patches) {
     const side = patches.width / PATCHES;
     const [left, top] = cellCorner(token, PATCHES, side);
-    g.drawImage(patches, left, top, side, side, x, y, size, size);
+    const inner = side - 2 * EDGE;
+    g.drawImage(patches, left + EDGE, top + EDGE, inner, inner, x, y, size, size);
   } else {
     g.fillStyle = colourOf(palette, token, otherwise);
     g.fillRect(x, y, size, size);

@@ -148,8 +148,9 @@ function tellCost(one, vanilla) {
 function gainOf(data, vanilla, here) {
   const value = speedup(data, vanilla);
   if (value === null) return "";
-  const [low, high] = data.typical?.map((end) => end.toFixed(2)) ?? [];
-  const range = low ? say(WORDS.typical, { low, high }) : "";
+  const [low, high, prompts] = data.typical ?? [];
+  const ends = { low: low?.toFixed(2), high: high?.toFixed(2), prompts };
+  const range = low ? say(WORDS.typical, ends) : "";
   return `, ${times(value)}${here ? WORDS.here : ""}${range}`;
 }
 

@@ -50,7 +50,7 @@ function pricePanel() {
     const tick = fastest - slowest > 1.5 ? 0.5 : 0.25;
     const marks = [...Array(40).keys()].map((i) => i * tick);
     const ticks = marks.filter((speed) => speed > slowest && speed < fastest);
-    const rows = [0, 0.25, 0.5, 0.75, 1].map((part) => least + part * (1 - least));
+    const rows = [0, 0.2, 0.4, 0.6, 0.8, 1].map((part) => least + part * (1 - least));
     const level = (share) => `M${left} ${y(share)}H${wide - right}`;
     const each = methods.flatMap((one) =>
       one.points.map((own) =>

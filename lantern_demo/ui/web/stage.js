@@ -12,6 +12,7 @@ Object.assign(state, { playing: false, last: 0, ranks: new Map(), leader: null, 
 state.opened = new URLSearchParams(location.search).has("prompt"); // a link, not yet drawn
 
 const headline = document.querySelector("#headline h1");
+headline.dataset.old = words.earlier;
 const source = el("p", { class: "source" });
 const playButton = button("play", words.play, () => (state.playing ? pause() : play()));
 const scrub = el("input", {

@@ -1,36 +1,35 @@
 // The draft tree of a step as a drawing: what is kept is filled, what is refused crossed out, what was
 // not tried hollow.
 
-const [TALL, DEEP, ROOM] = [120, 56, 14]; // its height, a level's width, and what is left around it
+const [TALL, GAP, DEEP, ROOM] = [120, 34, 56, 14]; // its most height, the most between two leaves, a level's width, and what is left around it
 
-/** Where the nodes of a tree stand -> [x, y] by node. A node stands beside the middle of its children. */
+/** Where the nodes of a tree stand -> [x, y] by node, and its height. A node stands beside the middle of its children. */
 function placesOf(guesses) {
   const below = (node) => guesses.filter(({ parent }) => parent === node);
   const ends = guesses.filter(({ node }) => !below(node).length).length;
-  const gap = Math.min(34, (TALL - 2 * ROOM) / Math.max(1, ends - 1));
-  const top = (TALL - gap * (ends - 1)) / 2;
+  const gap = Math.min(GAP, (TALL - 2 * ROOM) / Math.max(1, ends - 1));
   const places = new Map();
   let end = 0;
   const put = (node, depth) => {
     const children = below(node).map((child) => put(child.node, depth + 1));
     const middle = () => (children[0] + children.at(-1)) / 2;
-    const y = children.length ? middle() : top + gap * end++;
+    const y = children.length ? middle() : ROOM + gap * end++;
     places.set(node, [ROOM + DEEP * depth, y]);
     return y;
   };
   put(0, 0);
-  return places;
+  return [places, 2 * ROOM + gap * (ends - 1)];
 }
 
 /** Draw a step's guesses, each as `look` says: guess, kept, alike, dropped or untried. */
 function treeOf(guesses, look) {
-  const places = placesOf(guesses);
+  const [places, tall] = placesOf(guesses);
   const wide = Math.max(...[...places.values()].map(([x]) => x)) + ROOM;
   const looks = guesses.map(look);
   const counted = (name) => `${looks.filter((one) => one === name).length} ${WORDS.looks[name]}`;
   const told = [...new Set(looks)].map(counted).join(", ");
   const root = { role: "img", "aria-label": say(WORDS.tree, { told }) };
-  const size = { viewBox: `0 0 ${wide} ${TALL}`, width: wide, height: TALL };
+  const size = { viewBox: `0 0 ${wide} ${tall}`, width: wide, height: tall };
   const lines = guesses.map((guess) => {
     const [[x1, y1], [x2, y2]] = [places.get(guess.parent), places.get(guess.node)];
     return svg("line", { x1, y1, x2, y2, class: look(guess) });
