@@ -338,7 +338,7 @@ WEB: dict[str, object] = {
         "A look-alike is a kept guess that the exact rule would refuse: the model wanted pieces "
         "that look like it. The pieces after it build on it."
     ),
-    "key": {"title": "Bars: seconds to", "guess": "guess", "check": "check", "keep": "keep"},
+    "key": {"title": "Bars:", "guess": "guess", "check": "check", "keep": "keep"},
     # of one method, and of several
     "ownNumbers": [
         "{methods} has other random numbers: its picture differs even without look-alikes.",

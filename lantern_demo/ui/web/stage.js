@@ -40,11 +40,11 @@ legend.append(alikeButton);
 const alikeTold = el("span", { hidden: true }, words.alikeTold);
 const group = { class: "controls", role: "group", "aria-label": words.controls };
 const controls = el("div", group, playButton, scrub, explainButton, linkButton);
-const foot = el("div", { class: "stage-foot" }, legend, source, controls);
+const key = el("p", { class: "key" }, words.key.title);
+for (const name of PARTS) key.append(el("span", {}, el("i", { class: name }), words.key[name]));
+const foot = el("div", { class: "stage-foot" }, legend, key, source, controls);
 const grid = el("div", { class: "lanes" });
 const why = el("p", { class: "why" });
-const key = el("span", { class: "key" }, words.key.title);
-for (const name of PARTS) key.append(el("span", {}, el("i", { class: name }), words.key[name]));
 place.append(el("h2", { class: "spoken" }, words.stage), grid, why);
 
 const played = () => state.lanes.filter((one) => one.data);
@@ -195,7 +195,6 @@ function over(view) {
     first ? el("span", {}, ...numbersOf(finished())) : "",
     el("span", {}, reason(finished())),
     alikeTold,
-    key,
   );
   inOrder(fastest(finished()));
   explainButton.disabled = !known.length;
