@@ -239,7 +239,7 @@ REFUSED = [
     (bench, f"{SPEED} --set lanterns=3", "unknown setting 'lanterns'"),
     (bench, "audit --runs 0", "--runs"),
     (bench, f"nodes {MODEL} out.json --methods sjd", "invalid choice: 'sjd'"),
-    (bench, f"nodes {MODEL} out.json --nodes 7", "invalid choice: 7"),
+    (bench, f"nodes {MODEL} out.json --nodes 7", "argument --nodes: invalid choice"),
     (gpu, "--out out", "device 'cuda' is not available here"),
     (quality, f"{QUALITY} --pictures 9", "--pictures must be a multiple of 2"),
     (quality, f"{QUALITY} --sprites no", "no does not exist: run examples/make_bun"),

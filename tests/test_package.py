@@ -257,6 +257,18 @@ def test_numbers_are_those_of_the_last_measurement(path: Path, fill: SimpleNames
     assert fill.filled(text, fill.kept()) == text
 
 
+def measured_again(report: dict[str, Any], *seconds: float) -> dict[str, Any]:
+    """A result as the report that it was made of: of each round the seconds of all methods but
+    vanilla, which takes one.
+    """
+    rounds = [
+        {"runs": {name: {"decode_seconds": took} for name in report["methods"]}} for took in seconds
+    ]
+    for one in rounds:
+        one["runs"]["vanilla"] = {"decode_seconds": 1}
+    return report | {"rounds": rounds}
+
+
 def test_the_table_of_machines_has_a_row_of_each_file(fill: SimpleNamespace) -> None:
     """With the medians of its methods. A file is small, and named after its machine and day."""
     document = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
@@ -264,7 +276,7 @@ def test_the_table_of_machines_has_a_row_of_each_file(fill: SimpleNamespace) -> 
     assert document.count("](results/") == len(files) > 0
     for file in files:
         found = json.loads(file.read_text(encoding="utf-8"))
-        assert file.name == fill.result(found | {"rounds": [{}] * found["rounds"]})[0]
+        assert file.name == fill.result(measured_again(found, 1))[0]
         assert file.stat().st_size < 40_000, "it has no rounds"
         (row,) = [line for line in document.splitlines() if f"](results/{file.name})" in line]
         cells = [cell.strip() for cell in row.split("|")[2:-1]]
@@ -279,9 +291,9 @@ def test_the_table_of_machines_has_a_row_of_each_file(fill: SimpleNamespace) -> 
 def test_a_report_becomes_a_row(
     fill: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a GPU, the processor beside it is told too."""
+    """Of a GPU, the processor beside it is told too. The page tells the spread of its speedups."""
     (file,) = list((ROOT / "docs" / "results").iterdir())[:1]
-    report = json.loads(file.read_text(encoding="utf-8")) | {"rounds": [{"runs": {}}] * 7}
+    report = measured_again(json.loads(file.read_text(encoding="utf-8")), 0.5, 0.8, 0.4)
     report |= {"commit": "0123abcd", "created": "2027-01-02T03:04:05+00:00"}
     report["machine"] |= {"device": "A GPU", "device_type": "cuda", "processor": "A CPU"}
     name, text = fill.result(report)
@@ -289,7 +301,10 @@ def test_a_report_becomes_a_row(
     (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.setitem(fill.results_table.__globals__, "RESULTS", tmp_path)
     *_, row = fill.results_table({}).splitlines()
-    assert row.startswith(f"| [A GPU, A CPU](results/{name}) |") and "| 0123abcd | 7 |" in row
+    assert row.startswith(f"| [A GPU, A CPU](results/{name}) |") and "| 0123abcd | 3 |" in row
+    (typical,) = json.loads(fill.typical())
+    assert (typical["model"], typical["device"]) == (report["model"]["id"], "A GPU")
+    assert typical["speedups"]["eagle1"] == [1.25, 2.5, 3] and "vanilla" not in typical["speedups"]
 
 
 def test_the_figure_of_nodes_shows_the_last_measurement(fill: SimpleNamespace) -> None:
