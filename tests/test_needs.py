@@ -18,7 +18,13 @@ from tiny import command
 from examples.make_bundled_model.folder import published_tensors
 from lantern_demo.models import checkpoints, hub
 from lantern_demo.models.checkpoints import GIB
-from lantern_demo.models.families import LAYOUTS, blank_network, blank_tokenizer
+from lantern_demo.models.families import (
+    FAMILIES,
+    LAYOUTS,
+    NETWORKS,
+    blank_network,
+    blank_tokenizer,
+)
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import shapes_of
 from lantern_demo.runs.load import load
@@ -84,6 +90,16 @@ def test_anoles_target_is_the_librarys() -> None:
         if name.startswith(f"{pictures}encoder")
     }
     assert encoder and encoder.items() <= golden("chameleon/vqgan").items()
+
+
+def test_a_published_model_has_a_family_and_a_format_one_layout() -> None:
+    """A second layout of a format would take the place of the first."""
+    formats = [form for family in FAMILIES.values() for form in family.LAYOUTS]
+    assert {*LAYOUTS} == {"drafter", "t5", *formats} and len(LAYOUTS) == len(formats) + 2
+    for info in FULL.values():
+        if info.published:
+            assert type(info.published.target) in FAMILIES
+            assert {type(info.published.target), type(info.published.drafter)} <= {*NETWORKS}
 
 
 @pytest.mark.parametrize("model", [name for name, info in FULL.items() if info.published])
