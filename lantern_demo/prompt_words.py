@@ -57,6 +57,7 @@ AT_MOST = f"This model draws at most {WORDINGS['count'][-1][0]} lanterns."
 NOT_LEFT_OUT = "This model cannot leave a thing out."
 ONE_KIND = "This model draws one kind of thing in a picture."
 ONE_THING = "This model draws one of a thing, in its own colour. Lanterns come in several."
+KNOWS_NONE = "This model knows none of these words; it draws what the chips name."
 
 # What people ask for, by the thing that comes nearest; also its names in German, French and
 # Spanish.
@@ -323,7 +324,8 @@ class Phrasebook:
         if meant:
             parts[THING] = thing
             left_out = {word: near for word, near in left_out.items() if word not in meant}
-        return Heard(done.prompt, done.why, parts, left_out, meant)
+        none_known = KNOWS_NONE if left_out and not parts else None
+        return Heard(done.prompt, done.why or none_known, parts, left_out, meant)
 
     def edited(self, prompt: str, part: str, phrase: str) -> str:
         """Return the caption of a prompt with another phrase for a part of it.

@@ -68,24 +68,21 @@ def test_the_map_tells_where_guesses_and_look_alikes_were_kept() -> None:
     entropy = {name: falling if name == "lantern" else rising for name in methods}
     told = unescape(unsure_html(record, picture, entropy))
     facts = {"least": 1, "most": exp(6), "median": exp(3)}
-    words = [texts.UNSURE_TOLD.format(method="Vanilla", **facts), texts.UNSURE_HALVES]
+    words = [texts.UNSURE_TOLD.format(method="Vanilla", **facts)]
+    words.append(texts.UNSURE_HALVES.format(half=count // 2))
+    more = 0
     for name in ("eagle1", "eagle2", "lantern", "lantern++"):
         kinds = methods[name]["events"]["kinds"]
         places = sorted(range(count), key=lambda at: entropy[name][at])
-        sure, unsure = (
-            "".join(kinds[at] for at in half)
-            for half in (places[: count // 2], places[count // 2 :])
-        )
-        kept = {
-            half: some.count("e") + some.count("r")
-            for half, some in {"sure": sure, "unsure": unsure}.items()
-        }
-        told_of = {"method": METHODS[name].label, "half": count // 2}
-        words.append(texts.UNSURE_KEPT.format(**told_of, **kept))
-        if "r" in kinds:
-            alike = {"sure": sure.count("r"), "unsure": unsure.count("r")}
-            words[-1] += texts.UNSURE_ALIKE.format(**alike)
-    assert len({word.partition(" kept")[2] for word in words}) > 4
+        halves = {"sure": places[: count // 2], "unsure": places[count // 2 :]}
+        kept = {half: sum(kinds[at] != "t" for at in some) for half, some in halves.items()}
+        alike = {half: sum(kinds[at] == "r" for at in some) for half, some in halves.items()}
+        more += kept["sure"] - kept["unsure"]
+        words.append(texts.UNSURE_KEPT.format(method=METHODS[name].label, **kept))
+        words[-1] += texts.UNSURE_ALIKE.format(**alike) if "r" in kinds else ""
+        words[-1] += "."
+    assert len({word.partition(":")[2] for word in words[2:]}) == 4
+    words += [texts.UNSURE_MORE] if more > 0 else []
     assert re.findall("<p>(.*?)</p>", told) == words
 
 

@@ -161,7 +161,8 @@ class Knobs:
         "Random numbers",
         "shared: vanilla and the exact methods draw with the same noise for each token, so exact "
         "ones draw vanilla's picture. independent: all but SJD draw by rejection sampling, "
-        "as LANTERN and LANTERN++ do.",
+        "as LANTERN and LANTERN++ do. To compare rules alone, choose independent, and compare "
+        "methods with the same tree.",
         choices=NOISE,
     )
     lantern_k: int = knob(

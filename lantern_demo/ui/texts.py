@@ -161,13 +161,17 @@ NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment
 WAITS_ALREADY = "You wait for the device already; your run starts when it is free."
 UNSURE = "Show where the model was unsure"
 UNSURE_TOLD = (
-    "{method}'s picture, in grey. The brighter a place, the more pieces were likely there: from "
-    "{least:.1f} to {most:.1f}, at half of the places more than {median:.1f}. The number is the "
+    "{method}'s picture in grey, under orange. The stronger the orange, the more pieces were "
+    "likely there: from {least:.1f} to {most:.1f}, in the middle {median:.1f}. The number is the "
     "exponential of the entropy of the distribution that the model draws from."
 )
-UNSURE_HALVES = "Cut each picture into the half of its places that were surest, and the other half."
-UNSURE_KEPT = "{method} kept guesses at {sure} and {unsure} of the {half} places of each."
-UNSURE_ALIKE = " Its look-alikes: {sure} and {unsure}."
+UNSURE_HALVES = (
+    "Half of each picture's places, {half}, are where the model was surer. So many guesses were "
+    "kept there, and in the other half:"
+)
+UNSURE_KEPT = "{method}: {sure} and {unsure}"
+UNSURE_ALIKE = ", of them look-alikes {sure} and {unsure}"
+UNSURE_MORE = "Fewer guesses are kept where the model is unsure."
 UNSURE_MAP = "Map of where the model was unsure, over the picture drawn with {method}"
 NO_MAP = "The model of this run is not loaded here, so it cannot tell where it was unsure."
 NO_MAP_HERE = "On this Space the GPU is only lent for runs, so there is no map."
@@ -266,15 +270,15 @@ PRICE: dict[str, object] = {
     "breaks": "It breaks from {first} on: at {at} the judge names the thing in {share}.",
     "recorded": "Recorded on {date} on {device}: {prompt}, with seed {seed}.",
     "chart": (
-        "Percent of pictures whose thing the judge names (line), and of pieces that are no "
-        "look-alikes (dotted)"
+        "Percent of pictures whose thing the judge names (line), and of ordinary pieces, all but "
+        "the look-alikes (dotted)"
     ),
     "named": "pictures named",
-    "kept": "no look-alikes",
+    "kept": "{method}, ordinary pieces",
     "faster": "times as fast as vanilla",
     "vanilla": "vanilla",
-    "points": "Pictures named, and pieces that are no look-alikes, by speed. {told}",
-    "point": "{method} at {at}: {speedup}, {share} named, {own} no look-alikes",
+    "points": "Pictures named, and ordinary pieces, by speed. {told}",
+    "point": "{method} at {at}: {speedup}, {share} named, {own} ordinary",
 }
 
 # The texts of the page's other scripts, which fill in {names}.
@@ -283,7 +287,7 @@ WEB: dict[str, object] = {
     "drawWith": DRAW_WITH,
     "leftOut": LEFT_OUT,
     "nearest": "nearest:",
-    "draws": "It draws {drawn}.",
+    "draws": "Draw gives {drawn}.",
     "stage": "The race",
     # The headline: before its number, and after it.
     "headlines": {
@@ -348,14 +352,9 @@ WEB: dict[str, object] = {
         "{methods} shares vanilla's, so its picture must be the same.",
         "{methods} share vanilla's, so their pictures must be the same.",
     ],
-    "rules": (
-        "To compare rules alone, choose independent random numbers in Settings, and compare "
-        "methods with the same tree."
-    ),
     "disturbed": "Other programs used the processor, too, so these speedups can be far off.",
     "before": "These pictures are of an earlier run.",
     "earlier": "The run before:",
-    "racing": "The methods take turns on one device. Each lane counts only its own computing time.",
     "controls": "Replay",
     "play": "\u25b6 Replay",
     "pause": "\u275a\u275a Pause",
@@ -473,7 +472,8 @@ def waits(ahead: int, seconds: float) -> str:
 
 
 def through(done: int, total: int) -> str:
-    return "Drawing." if total == 1 else f"Drawing: {done} of {total} methods have finished."
+    told = "Drawing in turns; each method's seconds are its own."
+    return "Drawing." if total == 1 else f"{told} {done} of {total} have finished."
 
 
 def repeating(number: int, of: int, seconds: float) -> str:

@@ -68,15 +68,17 @@ def unsure_html(
     told = [texts.UNSURE_TOLD.format(method=label, **facts)]
     others = [name for name in record["methods"] if not METHODS[name].alone]
     halves = [kept_by_half(record["methods"][name], entropy[name]) for name in others]
-    told += [texts.UNSURE_HALVES] if others else []
-    told += [
-        texts.UNSURE_KEPT.format(method=METHODS[name].label, **one.kept)
-        + (texts.UNSURE_ALIKE.format(**one.alike) if record["methods"][name]["changed"] else "")
-        for name, one in zip(others, halves, strict=True)
-    ]
+    if others:
+        told.append(texts.UNSURE_HALVES.format(half=halves[0].places))
+    for name, one in zip(others, halves, strict=True):
+        alike = texts.UNSURE_ALIKE.format(**one.alike) if record["methods"][name]["changed"] else ""
+        label = METHODS[name].label
+        told.append(f"{texts.UNSURE_KEPT.format(method=label, **one.kept)}{alike}.")
+    if sum(one.kept["sure"] for one in halves) > sum(one.kept["unsure"] for one in halves):
+        told.append(texts.UNSURE_MORE)
     address = webp_address(heat(picture, entropy[first]))
     words = "".join(f"<p>{escape(one)}</p>" for one in told)
-    alt = escape(texts.UNSURE_MAP.format(method=label))
+    alt = escape(texts.UNSURE_MAP.format(method=METHODS[first].label))
     return f'<figure class="unsure"><img src="{address}" alt="{alt}"><div>{words}</div></figure>'
 
 
@@ -85,8 +87,9 @@ class Halves(NamedTuple):
     the other one, "unsure".
     """
 
-    kept: dict[str, int]  # guesses, and the places of a half
-    alike: dict[str, int]  # those that were look-alikes
+    places: int  # of a half
+    kept: dict[str, int]  # guesses
+    alike: dict[str, int]  # those of them that were look-alikes
 
 
 def kept_by_half(entry: Entry, entropy: Sequence[float]) -> Halves:
@@ -100,7 +103,7 @@ def kept_by_half(entry: Entry, entropy: Sequence[float]) -> Halves:
     def count(letters: str) -> dict[str, int]:
         return {name: sum(kinds[at] in letters for at in some) for name, some in halves.items()}
 
-    return Halves(count("er") | {"half": half}, count("r"))
+    return Halves(half, count("er"), count("r"))
 
 
 def heat(picture: Image.Image, values: Sequence[float]) -> Image.Image:

@@ -119,6 +119,10 @@ every.addEventListener("click", () => {
   const open = every.getAttribute("aria-expanded") === "false";
   every.setAttribute("aria-expanded", open);
 });
+// What nobody typed is there to be replaced.
+document.addEventListener("focusin", ({ target }) => {
+  if (target === line() && !state.typed) line().select();
+});
 document.addEventListener("input", ({ target }) => {
   if (target === line()) state.typed = true;
 });

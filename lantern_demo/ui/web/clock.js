@@ -86,13 +86,12 @@ function headlineAt(lanes, leader) {
   return [say(told, names), String(leader.committed), say(words.of, leader)];
 }
 
-/** Whether other programs ran, and why the fastest method won or lost here, in numbers of this run. */
+/** Why the fastest method won or lost here, in numbers of this run. */
 function reason(lanes) {
   const words = WORDS.reason;
-  const disturbed = lanes.some((lane) => lane.disturbed) ? `${WORDS.disturbed} ` : "";
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
   const others = lanes.filter((lane) => lane !== vanilla);
-  if (!vanilla || !others.length) return disturbed;
+  if (!vanilla || !others.length) return "";
   const best = fastest(others);
   const rivals = lanes.filter((lane) => lane !== best);
   const begins = before(vanilla, best)
@@ -106,5 +105,5 @@ function reason(lanes) {
     dear: (each(best) / each(vanilla)).toFixed(2),
     gain: times(speedup(best, vanilla)),
   };
-  return disturbed + say(`${begins} ${words.numbers}`, facts);
+  return say(`${begins} ${words.numbers}`, facts);
 }

@@ -78,9 +78,9 @@ function pricePanel() {
       label(words.vanilla, x(1) + 8, y(vanilla.share) + 18, "start"),
       svg("circle", { class: "vanilla", cx: x(1), cy: y(vanilla.share), r: 4 }),
       ...methods.map(curveOf),
-      ...methods.map(({ points: [, ...own] }) => {
+      ...methods.map(({ points: [, ...own], label: method }) => {
         const { speedup, changed } = own.at(-1);
-        return label(words.kept, x(speedup), y(1 - changed) + 18, "end");
+        return label(say(words.kept, { method }), x(speedup), y(1 - changed) + 18, "end");
       }),
       label(words.named, x(fastest), y(vanilla.share) + 18, "end"),
       ring,

@@ -126,7 +126,7 @@ function goOn(view, views, racing) {
     window.lanternRun = null;
     document.dispatchEvent(new CustomEvent("lantern-run"));
   }
-  why.textContent = racing ? words.racing : "";
+  why.textContent = "";
   inOrder();
   why.removeAttribute("data-later");
   scrub.value = 0;
@@ -191,7 +191,9 @@ function over(view) {
   const known = played();
   const first = vanillaData();
   for (const one of known) tellCost(one, first);
+  const busy = finished().some(({ disturbed }) => disturbed);
   why.replaceChildren(
+    busy ? el("b", {}, words.disturbed) : "",
     first ? el("span", {}, ...numbersOf(finished())) : "",
     el("span", {}, reason(finished())),
     alikeTold,
@@ -215,7 +217,7 @@ function over(view) {
   });
 }
 
-/** Which methods have other random numbers than vanilla, and what sharing them costs the others. */
+/** Which methods have other random numbers than vanilla, and which share them. */
 function numbersOf(lanes) {
   const others = lanes.filter(({ id }) => id !== "vanilla");
   const own = others.filter(({ shares }) => !shares);
@@ -224,7 +226,7 @@ function numbersOf(lanes) {
   const told = (methods, [one, several]) =>
     say(methods.length > 1 ? several : one, { methods: listed(methods) });
   if (!own.length) return [];
-  const cost = sharing.length ? ` ${told(sharing, words.shared)} ${words.rules}` : "";
+  const cost = sharing.length ? ` ${told(sharing, words.shared)}` : "";
   return [el("b", {}, told(own, words.ownNumbers)), cost];
 }
 
