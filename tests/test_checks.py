@@ -30,6 +30,7 @@ def outside(relaxes: bool = True, **methods: Callable[..., Any]) -> Rule:
         ({"target": lambda s, p, q: p[0]}, r"target must return \[3, 11\] .* got \[11\]"),
         ({"score": lambda s, m, d: m.mass[:, 0, 0]}, r"score must return \[3, 1\] .* got \[3\]"),
         ({"reject": lambda s, p, q, m, d: -p}, "reject must return numbers of at least 0"),
+        ({"threshold": lambda s, u, q, p: u - 1}, "threshold must return numbers above 0"),
         ({"members": lambda s, p, i, d: 1 / 0}, "fails in members: division by zero"),
         ({"relaxes": False, "threshold": lambda s, u, q, p: u * 0.5}, "its threshold is not the"),
     ],

@@ -19,7 +19,7 @@ NODES, DRAFTS = 3, 2  # of the question to a rule; no two sizes are equal
 
 def check_rule(rule: Rule) -> None:
     """Ask a rule about some nodes. Raise ValueError with its method that returns another shape or
-    numbers below 0. A rule that claims to be exact must return the exact rule's numbers.
+    numbers out of range. A rule that claims to be exact must return the exact rule's numbers.
     """
     try:
         replace(rule)
@@ -67,6 +67,8 @@ def _answers(rule: Rule, with_q: bool) -> dict[str, Tensor]:
     left = answer("reject", [whole], target, told, members, depth)
     if not bool((left >= 0).all()):
         raise ValueError(f"{rule!r:.80}: reject must return numbers of at least 0")
+    if not bool((threshold > 0).all()):  # a run's records take others for drafts never tried
+        raise ValueError(f"{rule!r:.80}: threshold must return numbers above 0")
     # the exact rule rejects only drafts that p has less of than q
     refused = slice(None) if qx is None else (p.gather(1, x) < qx)[:, 0]
     found = {"target": target, "threshold": threshold.expand(u.shape)}

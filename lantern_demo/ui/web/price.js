@@ -1,6 +1,8 @@
 // The panel "Turn the look-alikes up": a slider moves a recorded picture, its look-alikes, and a ring
 // on the curve of speed against pictures that a judge recognises.
 
+const LABEL = 175; // the width of a curve's name, of a chart's 440
+
 /** Make the panel of PRICE. */
 function pricePanel() {
   const words = WORDS.price;
@@ -80,7 +82,8 @@ function pricePanel() {
       ...methods.map(curveOf),
       ...methods.map(({ points: [, ...own], label: method }) => {
         const { speedup, changed } = own.at(-1);
-        return label(say(words.kept, { method }), x(speedup), y(1 - changed) + 18, "end");
+        const end = Math.max(x(speedup), left + LABEL);
+        return label(say(words.kept, { method }), end, y(1 - changed) + 18, "end");
       }),
       label(words.named, x(fastest), y(vanilla.share) + 18, "end"),
       ring,
