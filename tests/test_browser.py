@@ -283,7 +283,7 @@ def test_what_is_typed_is_heard(page: Page) -> None:
     expect(heard).to_be_hidden()
     line(page).fill("")
     line(page).press_sequentially("a dog, eine Katze at night")
-    left_out = "Left out: eine, Katze (nearest: cat). It draws a dog at night."
+    left_out = "Left out: eine, Katze (nearest: cat). Draw gives a dog at night."
     expect(heard).to_have_text(left_out)
     assert heard.locator("s").all_inner_texts() == ["eine", "Katze"]
     expect(page.locator("#status")).to_be_hidden()
@@ -294,7 +294,7 @@ def test_what_is_typed_is_heard(page: Page) -> None:
     assert page.evaluate(LIT) == ["cat", "night"]
     broken = "<img src=x onerror=document.title='broken'>"
     line(page).fill(f"a Zebra {broken} at night")
-    expect(heard).to_contain_text("Read as horse: Zebra. It draws a horse at night.")
+    expect(heard).to_contain_text("Read as horse: Zebra. Draw gives a horse at night.")
     draw(page)
     drawn(page, 1)
     expect(page.locator("#status s").first).to_have_text("img")
