@@ -644,7 +644,7 @@ def typical() -> str:
     machines = {}
     for found in results().values():
         rows = {
-            name: [*(round(end, 2) for end in row["gain"]["spread"]), found["rounds"]]
+            name: [round(end, 2) for end in row["gain"]["spread"]]
             for name, row in found["methods"].items()
             if name != "vanilla"
         }

@@ -301,7 +301,8 @@ class Phrasebook:
         try:
             done = self.completed(prompt)
         except NotDrawn as error:
-            done = Completed(error.nearest)
+            several = {"count", "colour", "shape"} & {*reading.wording}
+            done = Completed(error.nearest, ONE_THING if several else None)
         drawn = self.read(done.prompt)
         parts = {part: _plain(part, reading.wording) for part in reading.wording}
         shown = [

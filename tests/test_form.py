@@ -19,7 +19,7 @@ from examples.more_rules import MORE
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import NotAllowed
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.prompt_words import KNOWS_NONE, NOT_LEFT_OUT, USUAL, phrasebook
+from lantern_demo.prompt_words import KNOWS_NONE, NOT_LEFT_OUT, ONE_THING, USUAL, phrasebook
 from lantern_demo.runs.load import info_of
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import kept_of
@@ -71,7 +71,8 @@ def test_a_prompt_is_heard_while_it_is_typed() -> None:
     assert found["parts"] == parts
     assert found["drawn"] == "a cat at night" and not found["lanterns"]
     assert found["leftOut"] == [("two", None), ("blue", None)]
-    assert found["why"] == "Read as cat: katzen."
+    assert found["why"] == f"Read as cat: katzen. {ONE_THING}"
+    assert hear({"prompt": "eine Katze"})["why"] == "Read as cat: Katze."
     none = hear({"prompt": "coffee on a table"})
     assert (none["why"], none["drawn"]) == (KNOWS_NONE, USUAL)
     assert hear({"prompt": "no cat"})["why"] == NOT_LEFT_OUT
@@ -162,13 +163,12 @@ class Visitor:
         return self.seed, " ".join(str(answer.get(self.w.status)) for answer in answers)
 
 
-def test_words_that_are_left_out_are_told_from_the_first_answer_on(visitor: Visitor) -> None:
+def test_what_a_prompt_became_is_told_from_the_first_answer_on(visitor: Visitor) -> None:
     """Whatever the status says of the race."""
-    told = [
-        answer.get(visitor.w.status) for answer in visitor.presses("a cat <b>tango</b>", "vanilla")
-    ]
-    told = [one for one in told if one]
+    answers = visitor.presses("a zebra <b>tango</b>", "vanilla")
+    told = [answer[visitor.w.status] for answer in answers if answer.get(visitor.w.status)]
     assert len(told) > 2 and all("<s>tango</s>" in one for one in told)
+    assert all("Read as horse: zebra." in one for one in told)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from math import isqrt
 from pathlib import Path
@@ -64,15 +64,20 @@ def draw(
     lanes = {method: Lane(method, "waiting", total, count) for method in request.methods}
     page_run = PageRun(lanes, request=request, preset=Settings(**service.info.preset))
     words = texts.starting(request.seed, anew) + texts.rows_kept(count, total)
-    struck, _ = left_out(service.info, prompt, [])  # told before the first piece
+    struck, taken = left_out(service.info, prompt, [])
+
+    def told(sentence: str) -> str:
+        """Return the status of the race, with what the prompt became."""
+        return status_html(f"{taken} {sentence}".strip(), "busy", struck)
+
     yield {
-        status: status_html(words, "busy", struck),
+        status: told(words),
         w.stage: pack(live_view(page_run, link=query_of(request, page_run.preset))),
         w.page_run: page_run,
     }
     try:
         with scratch() as folder, closing(service.frames(request)) as events:
-            live = LiveRun(w, page_run, Path(folder), struck)
+            live = LiveRun(w, page_run, Path(folder), told)
             for event in events:  # a run can be stopped only between two answers
                 yield live.noted(event)
         yield {status: _closing_words(page_run, service.info, prompt)}
@@ -145,9 +150,11 @@ def settle(service: Service, w: Widgets, page_run: PageRun, visited: list[Record
 class LiveRun:
     """The answers of a run: a line of numbers for each lane, however much has been drawn."""
 
-    def __init__(self, w: Widgets, page_run: PageRun, folder: Path, struck: Sequence[str]) -> None:
+    def __init__(
+        self, w: Widgets, page_run: PageRun, folder: Path, told: Callable[[str], str]
+    ) -> None:
         self.w, self.page_run, self.folder = w, page_run, folder
-        self.struck = struck  # words that were left out of the prompt
+        self.told = told  # the status of a sentence
         self.results = list[Result]()
         # before each of the latest answers, the tokens of each method
         self.starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)
@@ -159,7 +166,7 @@ class LiveRun:
             ready = texts.READING
             if event.ready != PROMPT:
                 ready = texts.WARMING_UP.format(label=METHODS[event.ready].label)
-            return {w.status: status_html(ready, "busy", self.struck)}
+            return {w.status: self.told(ready)}
         self.starts.append({method: len(tokens) for method, tokens in page_run.tokens.items()})
         quiet = bool(page_run.tokens)
         if isinstance(event, Frame):
@@ -186,7 +193,7 @@ class LiveRun:
         updates: Updates = {w.stage: pack(live_view(page_run, fresh))}
         if not quiet:
             done = sum(not lane.running for lane in lanes.values())
-            updates[w.status] = status_html(texts.through(done, len(lanes)), "busy", self.struck)
+            updates[w.status] = self.told(texts.through(done, len(lanes)))
         return updates
 
 

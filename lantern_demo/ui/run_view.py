@@ -172,8 +172,7 @@ def results_view(
 def typical_speedups(
     record: Record, settings: Settings, preset: Settings
 ) -> dict[str, list[float]]:
-    """Return by method the lowest and the highest of its speedups in the benchmark, and the number
-    of prompts.
+    """Return by method the lowest and the highest of its speedups in the benchmark.
 
     There is none for a run that the benchmark does not stand for: of another model, on another kind
     of machine, with other settings than the preset's, with rows that were kept, or beside other

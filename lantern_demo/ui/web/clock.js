@@ -69,7 +69,7 @@ function leaderOf(lanes, before) {
 /** The sentence while lanes are drawn, live or in a replay: who is done, or who leads. */
 function headlineAt(lanes, leader) {
   const words = WORDS.headlines;
-  const done = lanes.filter((one) => one.phase === "done" && one.committed === one.total);
+  const done = lanes.filter(({ committed, total }) => committed === total); // decoded or not
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
   if (done.length) {
     const first = done.reduce((a, b) => (b.seconds < a.seconds ? b : a));

@@ -148,9 +148,8 @@ function tellCost(one, vanilla) {
 function gainOf(data, vanilla, here) {
   const value = speedup(data, vanilla);
   if (value === null) return "";
-  const [low, high, prompts] = data.typical ?? [];
-  const ends = { low: low?.toFixed(2), high: high?.toFixed(2), prompts };
-  const range = low ? say(WORDS.typical, ends) : "";
+  const [low, high] = data.typical?.map((end) => end.toFixed(2)) ?? [];
+  const range = low ? say(WORDS.typical, { low, high }) : "";
   return `, ${times(value)}${here ? WORDS.here : ""}${range}`;
 }
 
