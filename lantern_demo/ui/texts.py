@@ -307,7 +307,6 @@ WEB: dict[str, object] = {
     },
     "steps": ["1 step", "{count} steps"],
     "made": "= {steps} \u00d7 {each}\u00a0ms",
-    "here": " here",
     "typical": " (other prompts: {low}\u2013{high})",
     "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"],
     "pieces": ["1 piece", "{count} pieces"],

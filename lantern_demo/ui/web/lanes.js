@@ -144,17 +144,17 @@ function tellCost(one, vanilla) {
   one.ran.textContent = data.ran.replace(/ (?=\d)/g, "\u00a0"); // names stay with values
 }
 
-/** "1.60x", and the benchmark's range on such a machine; `here`: it was drawn on this one just now. */
-function gainOf(data, vanilla, here) {
+/** "1.60x", and the benchmark's range on such a machine. */
+function gainOf(data, vanilla) {
   const value = speedup(data, vanilla);
   if (value === null) return "";
   const [low, high] = data.typical?.map((end) => end.toFixed(2)) ?? [];
   const range = low ? say(WORDS.typical, { low, high }) : "";
-  return `, ${times(value)}${here ? WORDS.here : ""}${range}`;
+  return `, ${times(value)}${range}`;
 }
 
 /** Show a finished lane at a time of the replay. longest: ms of the slowest lane at the end, else null. */
-function tellReplay(one, vanilla, { now, ranks, here, tell, longest }) {
+function tellReplay(one, vanilla, { now, ranks, tell, longest }) {
   const { data } = one;
   const step = stepAt(data, now);
   tellProgress(one, {
@@ -163,7 +163,7 @@ function tellReplay(one, vanilla, { now, ranks, here, tell, longest }) {
     steps: Math.max(0, step),
     rank: ranks.get(data.id),
     spent: tell(data),
-    made: stepsOf(data) + gainOf(data, vanilla, here),
+    made: stepsOf(data) + gainOf(data, vanilla),
   });
   if (longest) tellSeconds(one, longest);
   one.pill.toggleAttribute("data-later", step < data.steps);

@@ -8,7 +8,7 @@ const FADE = 700; // ms in which the pictures of a race appear
 const MOST = 6; // lanes in a row
 const FRAME = 33; // ms between two pictures of a replay: without a graphics card more takes a core
 const state = { run: null, lanes: [], grid: 16, time: 0, total: 0, cell: -1 };
-Object.assign(state, { playing: false, last: 0, ranks: new Map(), leader: null, here: false });
+Object.assign(state, { playing: false, last: 0, ranks: new Map(), leader: null });
 state.opened = new URLSearchParams(location.search).has("prompt"); // a link, not yet drawn
 
 const headline = document.querySelector("#headline h1");
@@ -200,7 +200,6 @@ function over(view) {
   );
   inOrder(fastest(finished()));
   explainButton.disabled = !known.length;
-  state.here = view.source.kind === "live";
   state.total = Math.max(...finished().map(took));
   window.lanternRun = view;
   const plays = view.source.kind === "recorded" && !calm.matches;
@@ -261,7 +260,7 @@ function draw() {
   const now = state.time;
   const common = { cell: state.cell, cover: coverColour(), alike: !alikeTold.hidden };
   const ended = now >= state.total;
-  const at = { now, ranks: state.ranks, here: state.here, tell: secondsOf(finished()) };
+  const at = { now, ranks: state.ranks, tell: secondsOf(finished()) };
   at.longest = ended ? state.total : null;
   grid.toggleAttribute("data-over", ended);
   for (const one of known) {
