@@ -379,7 +379,7 @@ def kinds_table(numbers: Numbers) -> str:
 
 
 def depths_table(numbers: Numbers) -> str:
-    """Show a draft's chance by its depth, and of a place with siblings that it kept one."""
+    """Show a draft's chance by its depth, and of a position with siblings that it kept one."""
     rows = {
         name: [
             percent(kept / tried) + (f" ({percent(kept / places)})" if tried > places else "")

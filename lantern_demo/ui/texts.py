@@ -166,8 +166,8 @@ UNSURE_TOLD = (
     "exponential of the entropy of the distribution that the model draws from."
 )
 UNSURE_HALVES = (
-    "Half of each picture's places, {half}, are where the model was surer. So many guesses were "
-    "kept there, and in the other half:"
+    "For half of each picture's pieces, {half}, the model was surer. So many guesses were kept "
+    "among them, and in the other half:"
 )
 UNSURE_KEPT = "{method}: {sure} and {unsure}"
 UNSURE_ALIKE = ", of them look-alikes {sure} and {unsure}"
@@ -382,8 +382,8 @@ WEB: dict[str, object] = {
         ),
         "counts": "A guess counts once the one before it was kept.",
         "siblings": (
-            "Where a place has several guesses, they are tried in turn until one is kept. The "
-            "pale bar, and the number in brackets, are the places that kept one."
+            "Where a piece has several guesses, they are tried in turn until one is kept. The "
+            "pale bar, and the number in brackets, are the pieces for which one was kept."
         ),
         "lent": (
             "The brighter a look-alike, the more of the probability that it needed came from "

@@ -1,4 +1,4 @@
-"""Where the model was unsure: how many pieces were likely at each place of a finished picture."""
+"""Where the model was unsure: how many pieces were likely at each position of a picture."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def show_unsure(
 
 
 def entropy_by_method(pipe: Pipeline, record: Record) -> dict[str, list[float]]:
-    """Return by method of a record the entropy at each place of its picture, in nats."""
+    """Return by method of a record the entropy at each position of its picture, in nats."""
     known: dict[tuple[int, ...], list[float]] = {}
     found = {}
     for name, entry in record["methods"].items():
@@ -69,7 +69,7 @@ def unsure_html(
     others = [name for name in record["methods"] if not METHODS[name].alone]
     halves = [kept_by_half(record["methods"][name], entropy[name]) for name in others]
     if others:
-        told.append(texts.UNSURE_HALVES.format(half=halves[0].places))
+        told.append(texts.UNSURE_HALVES.format(half=halves[0].positions))
     for name, one in zip(others, halves, strict=True):
         alike = texts.UNSURE_ALIKE.format(**one.alike) if record["methods"][name]["changed"] else ""
         label = METHODS[name].label
@@ -83,11 +83,11 @@ def unsure_html(
 
 
 class Halves(NamedTuple):
-    """What a method kept in the half of the drawn places whose entropy was lowest, "sure", and in
-    the other one, "unsure".
+    """What a method kept in the half of the drawn positions whose entropy was lowest, "sure", and
+    in the other one, "unsure".
     """
 
-    places: int  # of a half
+    positions: int  # of a half
     kept: dict[str, int]  # guesses
     alike: dict[str, int]  # those of them that were look-alikes
 
@@ -96,9 +96,9 @@ def kept_by_half(entry: Entry, entropy: Sequence[float]) -> Halves:
     """Count a method's kept guesses and its look-alikes by half."""
     kinds = entry["events"]["kinds"]
     drawn = (at for at, kind in enumerate(kinds) if kind != "k")
-    places = sorted(drawn, key=entropy.__getitem__)
-    half = len(places) // 2
-    halves = {"sure": places[:half], "unsure": places[-half:]}
+    positions = sorted(drawn, key=entropy.__getitem__)
+    half = len(positions) // 2
+    halves = {"sure": positions[:half], "unsure": positions[-half:]}
 
     def count(letters: str) -> dict[str, int]:
         return {name: sum(kinds[at] in letters for at in some) for name, some in halves.items()}
