@@ -61,7 +61,6 @@ def speed(report: Numbers) -> Numbers:
         rows[name] = {key: row[key] for key in kept} | {
             "speedup": row["gain"]["median"],
             "interval": row["gain"]["interval95"],
-            "spread": spread(report, name),
             "step_ms": row["ms_per_step"]["median"],
             "seconds": row["seconds"]["median"],
             "rate": row["tokens_per_second"]["median"],
@@ -638,8 +637,8 @@ def results() -> dict[str, Numbers]:
 
 
 def typical() -> str:
-    """Return the file with the spread of each machine's last result, from which the page tells
-    what is typical of a machine.
+    """Return the file from which the page reads the range of speedups on a machine: the spread of
+    that machine's last result.
     """
     machines = {}
     for found in results().values():

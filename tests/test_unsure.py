@@ -92,6 +92,8 @@ def test_the_brightest_place_is_the_most_unsure_one() -> None:
     reds = [pixel[0] for pixel in seen if isinstance(pixel, tuple)]
     blues = [pixel[2] for pixel in seen if isinstance(pixel, tuple)]
     assert reds == sorted(set(reds)) and blues == sorted(set(blues), reverse=True)
+    dark = heat(Image.new("RGB", (64, 64), "white"), [0, 0, 0, 0])  # with top-k 1
+    assert dark.getpixel((16, 16)) == dark.getpixel((48, 48)) == found.getpixel((16, 16))
 
 
 def test_a_map_is_shown_in_its_turn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

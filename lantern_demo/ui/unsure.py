@@ -63,9 +63,9 @@ def unsure_html(
     look-alikes were kept.
     """
     first = record["order"][0]
-    label, likely = METHODS[first].label, [*map(exp, entropy[first])]
+    likely = [*map(exp, entropy[first])]
     facts = {"least": min(likely), "most": max(likely), "median": median(likely)}
-    told = [texts.UNSURE_TOLD.format(method=label, **facts)]
+    told = [texts.UNSURE_TOLD.format(method=METHODS[first].label, **facts)]
     others = [name for name in record["methods"] if not METHODS[name].alone]
     halves = [kept_by_half(record["methods"][name], entropy[name]) for name in others]
     if others:
@@ -108,7 +108,7 @@ def kept_by_half(entry: Entry, entropy: Sequence[float]) -> Halves:
 
 def heat(picture: Image.Image, values: Sequence[float]) -> Image.Image:
     """Return a picture, grey and darkened, with each cell the brighter, the higher its value is."""
-    grid, most = isqrt(len(values)), max(values)
+    grid, most = isqrt(len(values)), max(values) or 1  # all 0: one piece was possible everywhere
     cells = Image.new("L", (grid, grid))
     cells.putdata([round(255 * COVERED * value / most) for value in values])
     size = picture.size

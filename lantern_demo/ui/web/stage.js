@@ -225,8 +225,8 @@ function numbersOf(lanes) {
   const told = (methods, [one, several]) =>
     say(methods.length > 1 ? several : one, { methods: listed(methods) });
   if (!own.length) return [];
-  const cost = sharing.length ? ` ${told(sharing, words.shared)}` : "";
-  return [el("b", {}, told(own, words.ownNumbers)), cost];
+  const shared = sharing.length ? ` ${told(sharing, words.shared)}` : "";
+  return [el("b", {}, told(own, words.ownNumbers)), shared];
 }
 
 /** Let all pictures appear together, over the pieces that are there. */
