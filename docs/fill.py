@@ -1,7 +1,7 @@
 """Fill the measured numbers into README and docs: `python docs/fill.py`.
 
 All of them come from docs/numbers.json, those of the audit from docs/audit.json, and the price of
-look-alikes from the file that the page reads. A table stands between `<!-- numbers NAME -->` and
+look-alikes and the film's machine from files that the page reads. A table stands between `<!-- numbers NAME -->` and
 `<!-- end -->`, a number in a sentence between `<!--n SECTION.KEY...-->` and `<!--/n-->`. The page
 reads typical speedups from `lantern_demo/ui`.
 `python docs/fill.py take SECTION FILE.json` copies the measurements of a command into a section,
@@ -13,6 +13,7 @@ writes nothing, and fails if a file is stale.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import re
 import sys
@@ -595,7 +596,8 @@ def inline(numbers: Numbers, path: str) -> str:
 
     Raise KeyError for an unknown path.
     """
-    value: Any = numbers | {"found": found_by_method(numbers), "results": results()}
+    others = {"found": found_by_method(numbers), "results": results(), "recording": recording()}
+    value: Any = numbers | others
     *_, last = keys = path.split(".")
     for key in keys:
         value = value[key]
@@ -634,6 +636,12 @@ def results() -> dict[str, Numbers]:
     """Return the reports of docs/results by file name without its suffix, which ends in the day."""
     files = sorted(RESULTS.glob("*.json"))
     return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
+
+
+def recording() -> Numbers:
+    """Return the record of the run that the page shows first, which README has a film of."""
+    first = min(PRICE.parent.glob("*.json.gz"))
+    return json.loads(gzip.decompress(first.read_bytes()))["record"]
 
 
 def typical() -> str:
