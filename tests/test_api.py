@@ -37,8 +37,6 @@ from lantern_demo.version import __version__
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROMPT = "two red zebra lanterns over a lake"
-NUMBERS = "method decode_seconds steps mean_accepted_length changed tokens"
-NUMBERS += " model seed unknown_words completed warning"
 SMALL = {"lantern_k": 10, "tree": "small"}
 PARTS = ("prefill_seconds", "draft_seconds", "verify_seconds", "commit_seconds")
 
@@ -80,7 +78,6 @@ def test_comparison_holds_together(client: Client) -> None:
 
 # What is wrong, by what a caller sends beside a prompt, and how the sentence begins.
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("compare", {"prompt": " \n "}, "prompt is empty"),
     ("compare", {"prompt": "a \ud800"}, "prompt must be text"),
     ("compare", {"methods": []}, "methods must be a list"),
     ("compare", {"repeats": 21}, "repeats must be"),
@@ -88,10 +85,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("compare", {"settings": {"seed": 1}, "seed": 1}, "seed is given twice"),
     ("compare", {"settings": {"self": 1}}, "unknown setting 'self'"),
     ("compare", {"settings": [1]}, "settings must be an object"),
-    ("draw", {"settings": {"window": 65}}, "window must be"),
-    ("draw", {"method": "medusa"}, "method must be one of vanilla"),
     ("draw", {"keep": [1, 2, 3]}, "keep must be whole rows of 16 token ids"),
-    ("compare", {"keep": [99] * 16}, "keep must be token ids from 0 to 63"),
 ]
 
 
@@ -107,11 +101,6 @@ def test_what_is_refused_gets_its_sentence(
     event, data = stream.strip().split("\n\n")[-1].split("\n")
     told = json.loads(data.removeprefix("data: "))["error"]
     assert event == "event: error" and told.startswith(begins) and len(told) < 400
-
-
-def test_the_queue_is_the_only_way_in(server: str) -> None:
-    answer = httpx.post(f"{server}gradio_api/run/compare", json={"data": [PROMPT]})
-    assert answer.status_code == 404
 
 
 def test_a_failing_method_leaves_the_others(
@@ -133,14 +122,19 @@ def test_a_failing_method_leaves_the_others(
         ask(methods=["eagle1"])
 
 
-def test_a_prompt_is_enough(client: Client) -> None:
+def test_a_prompt_is_enough_and_gradios_ready_code_has_one(client: Client) -> None:
+    """*Use via API* shows every parameter with its default."""
     picture, numbers = client.predict("a red zebra lantern", api_name="/draw")
     with Image.open(picture) as image:
         assert image.size == (256, 256) and image.info["method"] == "lantern++"
-    assert list(numbers) == NUMBERS.split()
     told = [numbers[name] for name in ("unknown_words", "warning", "seed")]
     assert told == [["zebra"], None, DEFAULT_SEED] and 0 < numbers["changed"] <= 1
     assert numbers["steps"] * numbers["mean_accepted_length"] == pytest.approx(255)
+    assert client.predict(methods=["vanilla"], api_name="/compare")[1]["prompt"] == USUAL
+    endpoints = client.view_api(return_format="dict")["named_endpoints"]
+    for name in ("/draw", "/compare"):
+        prompt = endpoints[name]["parameters"][0]
+        assert (prompt["parameter_name"], prompt["parameter_default"]) == ("prompt", USUAL)
 
 
 def test_rows_of_an_answer_are_kept(client: Client) -> None:
@@ -153,18 +147,6 @@ def test_rows_of_an_answer_are_kept(client: Client) -> None:
     methods = client.predict(PROMPT, **asked, api_name="/compare")[1]["methods"]
     for entry in methods.values():
         assert entry["token_ids"][: len(keep)] == keep and entry["token_ids"] != first
-        assert entry["events"]["kinds"].startswith("k" * len(keep))
-        assert entry["mean_accepted_length"] * entry["steps"] == pytest.approx(7 * 16 - 1)
-
-
-def test_gradios_ready_code_draws_the_example(client: Client) -> None:
-    """*Use via API* shows every parameter with its default."""
-    endpoints = client.view_api(return_format="dict")["named_endpoints"]
-    for name in ("/draw", "/compare"):
-        prompt = endpoints[name]["parameters"][0]
-        assert (prompt["parameter_name"], prompt["parameter_default"]) == ("prompt", USUAL)
-    assert client.predict(USUAL, "vanilla", None, None, api_name="/draw")[1]["warning"] is None
-    assert client.predict(methods=["vanilla"], api_name="/compare")[1]["prompt"] == USUAL
 
 
 def test_a_race_that_is_repeated_has_the_range_of_its_speedups(client: Client) -> None:
@@ -183,24 +165,14 @@ def test_a_race_that_is_repeated_has_the_range_of_its_speedups(client: Client) -
     assert not any(isinstance(value, list) for value in entry.values())
 
 
-def test_a_race_is_repeated_as_long_as_a_call_may_last(
+def test_a_race_is_repeated_as_long_as_a_call_may_last_and_one_is_kept(
     tiny_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An hour here: the first race ends in time, and the clock is past it at the second. On a Space
-    others wait, and five races are the most.
+    """An hour here: the clock is past it at the end of the fourth race. Pictures and steps are kept
+    of one, and of the others the seconds. On a Space others wait, and five races are the most.
     """
-    monkeypatch.setattr("lantern_demo.ui.api.perf_counter", iter((0.0, 3500.0, 3700.0)).__next__)
-    *_, (_, record) = answers(tiny_service, "a red lantern", ["vanilla"], repeats=3)
-    assert len(record["repeats"]["vanilla"]["decode_seconds"]) == 2
-    monkeypatch.setenv("SPACE_ID", "a/b")
-    with pytest.raises(gr.Error, match="between 1 and 5"):
-        next(answers(tiny_service, "a red lantern", ["vanilla"], repeats=6))
-
-
-def test_of_races_that_are_repeated_one_is_kept(
-    tiny_service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its pictures and steps, and of the others the seconds."""
+    clock = iter((0.0, 1000.0, 2000.0, 3500.0, 3700.0))
+    monkeypatch.setattr("lantern_demo.ui.api.perf_counter", clock.__next__)
     seen: list[ref[Result]] = []
     frames = Service.frames
 
@@ -211,11 +183,14 @@ def test_of_races_that_are_repeated_one_is_kept(
             yield item
 
     monkeypatch.setattr(Service, "frames", noted)
-    for _, record in answers(tiny_service, "a red lantern", ["sjd"], repeats=5):
-        if "repeats" in record:  # the last answer
-            gc.collect()
-            assert len(record["repeats"]["sjd"]["decode_seconds"]) == len(seen) == 5
-            assert sum(one() is not None for one in seen) <= 2, "the first and the last one"
+    events: Any = answers(tiny_service, "a red lantern", ["sjd"], repeats=5)
+    record = next(record for _, record in events if "repeats" in record)  # in the last answer
+    gc.collect()
+    assert len(record["repeats"]["sjd"]["decode_seconds"]) == len(seen) == 4
+    assert sum(one() is not None for one in seen) <= 2, "the first and the last one"
+    monkeypatch.setenv("SPACE_ID", "a/b")
+    with pytest.raises(gr.Error, match="between 1 and 5"):
+        next(answers(tiny_service, "a red lantern", ["sjd"], repeats=6))
 
 
 def test_settings_come_in_one_object(client: Client) -> None:
@@ -224,10 +199,6 @@ def test_settings_come_in_one_object(client: Client) -> None:
     record = client.predict("a red lantern", **asked, api_name="/compare")[1]
     assert record["settings"] == Settings(seed=9, temperature=0.9, window=3).as_dict()
     assert record["methods"]["sjd"]["nodes"] == 3
-    given = {"method": "sjd", "seed": 9, "settings": {"window": 3, "temperature": 0.9}}
-    drawn = client.predict("a red lantern", **given, api_name="/draw")[1]
-    steps = record["methods"]["sjd"]["steps"]
-    assert [drawn[name] for name in ("method", "seed", "steps")] == ["sjd", 9, steps]
 
 
 def test_a_prompt_is_completed_as_on_the_page_or_refused(client: Client) -> None:
@@ -240,16 +211,12 @@ def test_a_prompt_is_completed_as_on_the_page_or_refused(client: Client) -> None
     assert (record["prompt"], record["completed"], record["warning"]) == ("a kitten", "a cat", None)
 
 
-# -- the same limits at every boundary
-
-OUT_OF_RANGE: dict[str, Any] = {"seed": -1, "cfg_scale": 21, "lantern_k": 1001, "noise": "x"}
-
-
 def test_form_link_and_python_refuse_a_setting_by_one_sentence(tiny_service: Service) -> None:
     with gr.Blocks():
         form = add_settings(tiny_service, add_prompt())
     boxes = form.knobs | {"seed": form.seed}
-    for name, value in OUT_OF_RANGE.items():
+    wrong: dict[str, Any] = {"seed": -1, "cfg_scale": 21, "lantern_k": 1001, "noise": "x"}
+    for name, value in wrong.items():
         told = set()
         for way in (
             partial(Settings, **{name: value}),

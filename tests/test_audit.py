@@ -14,7 +14,6 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from launches import META, Launches, Watch
 from torch import Tensor
 
 from lantern_demo.bench import audit
@@ -26,7 +25,6 @@ from lantern_demo.bench.toy import (
     PREFIXES,
     VOCAB,
     Tables,
-    ToyDrafter,
     ToyTarget,
     index_of,
     joint,
@@ -34,12 +32,10 @@ from lantern_demo.bench.toy import (
 from lantern_demo.decoding.accept import Verdict
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.interfaces import Pass
-from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.ops import Ops
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import guide, probabilities
-from lantern_demo.decoding.step import Steps
 from lantern_demo.kernels import switch
 
 
@@ -60,6 +56,7 @@ def test_the_exact_distribution_is_that_of_the_tables(case: str) -> None:
     assert 0.1 < abs(p - q).sum(1).mean() / 2 < 0.7
     behind = tables.conditionals()
     numpy.testing.assert_allclose(behind, p, rtol=1e-5, atol=1e-30)
+    assert case != "sharp" or behind.max() == pytest.approx(1 - 1e-6, abs=1e-9)
     exact, wanted = tables.sequences(), []
     for tokens in product(range(VOCAB), repeat=LENGTH):
         prefix, chance = 0, 1.0
@@ -70,14 +67,6 @@ def test_the_exact_distribution_is_that_of_the_tables(case: str) -> None:
         wanted.append(chance)
     numpy.testing.assert_allclose(exact, wanted, rtol=1e-9)
     assert abs(exact.sum() - 1) < 1e-12
-
-
-def test_sharp_tables_have_a_sure_token_behind_some_prefixes() -> None:
-    """Of the target's, of the drafter's, of both and of neither."""
-    sharp = Tables(CASES["sharp"])
-    peaks = [table[0].double().softmax(-1).amax(-1) for table in (sharp.target, sharp.drafter)]
-    assert peaks[0].max() == pytest.approx(1 - 1e-6, abs=1e-9)
-    assert len({*zip(*((peak > 0.99999).tolist() for peak in peaks), strict=True)}) == 4
 
 
 def test_the_test_is_pearsons_and_the_distance_is_half_the_sum() -> None:
@@ -129,7 +118,9 @@ def at_distance(case: str, far: float) -> numpy.ndarray:
 
 @pytest.mark.parametrize("case", ["cold", "top-p"])
 def test_a_row_finds_the_distance_that_it_says_nine_times_in_ten(case: str) -> None:
-    """In 50 simulated audits 45 are expected; fewer than 38 come by chance once in 1,000."""
+    """In 50 simulated audits 45 are expected; fewer than 38 come by chance once in 1,000. A sound
+    decoder is found 3 times in 10,000.
+    """
     shape = (VOCAB,) * LENGTH
     probs = Tables(CASES[case]).sequences().reshape(shape)
 
@@ -143,36 +134,18 @@ def test_a_row_finds_the_distance_that_it_says_nine_times_in_ten(case: str) -> N
     assert audit.sees(cell, runs) == audit.SEEN
     assert found(audit.SEEN, runs) >= 38 and found(audit.SEEN, runs // 2) < 38
     assert audit.sees(cell, runs // 4) == pytest.approx(0.1)
-    assert found(0.1, runs // 4) >= 38
+    assert found(0.1, runs // 4) >= 38 and found(0.0, runs) <= 1
     assert audit.sees(cell._replace(noise="shared"), 500) == 0.0046
 
 
 def test_the_worst_stretch_finds_what_is_lost_among_sequences() -> None:
     """Two tokens in five hang together a little, as they should not."""
-    probs = numpy.full((4,) * 5, 4.0**-5)
-    wrong = probs.copy()
+    probs, counts = numpy.full((4,) * 5, 4.0**-5), numpy.full((4,) * 5, 20)
     for i, j in product(range(4), repeat=2):
-        wrong[:, i, j] *= 1.15 if (i + j) % 2 else 0.85
-    generator = numpy.random.default_rng(1)
-
-    def drawn(by: numpy.ndarray) -> numpy.ndarray:
-        return generator.multinomial(5000, by.ravel()).reshape(by.shape)
-
-    counts = drawn(wrong)
-    assert chi_square(counts.ravel(), probs.ravel()) > 1e-6
+        counts[:, i, j] += 3 if (i + j) % 2 else -3
+    assert chi_square(counts.ravel(), probs.ravel()) > 0.9
     stretch, p = worst_stretch(counts, probs)
     assert stretch == "2-3" and p < 1e-12
-    fair = numpy.array([worst_stretch(drawn(probs), probs)[1] for _ in range(100)])
-    assert fair.min() > 1e-4 and (fair < 0.05).mean() < 0.15
-
-
-@pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].lossless])
-def test_whole_runs_of_lossless_methods_follow_the_target(method: str) -> None:
-    """With shared noise they draw vanilla's sequences."""
-    for cell in cells_of([method], ["top-p"]):
-        row = run_cell(cell, 200)
-        assert row.exact and audit.faults([row]) == [], cell
-        assert cell.paired == (row.verdict == "vanilla's own") == (row.stretch_p is None)
 
 
 class Careless(Ops):
@@ -227,32 +200,6 @@ def test_what_a_target_is_told_wrongly_shows(
     assert run_cell(Cell("eagle1", "shared", "top-p"), 12).differ
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_gpu_may_capture_a_step_of_the_toys(method: str) -> None:
-    tables = Tables(CASES["guided"])
-    for cell in cells_of([method], ["guided"]):
-        config = audit.config_of(METHODS[method], cell.noise, CASES["guided"].sampling, META)
-        models = ToyTarget(tables, META), ToyDrafter(tables, META)
-        steps = Steps(*models, config, *parts_of(config, VOCAB))
-        steps.cache.start(1)
-        root, uniforms = torch.zeros(1).long(), torch.empty(LENGTH, steps.draws)
-        steps.begin(torch.empty(2, 1, 1).to(META), root.to(META), uniforms.to(META), None)
-        for shape in steps.shapes():
-            steps.step(shape)  # what is worked out once is there from then on
-            found = Launches()
-            steps.step(shape, lambda _, seen=found: Watch(seen.kernels, seen.faults))
-            assert found.faults == [] and found.kernels, (cell, shape)
-
-
-def test_the_report_says_whether_kernels_ran(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = run_cell(Cell("vanilla", "shared", "cold"), 5)
-    assert row.engine == audit.engine_of([row], audit.CPU) == ""
-    monkeypatch.setattr(switch, "on", lambda device: True)
-    assert audit.engine_of([row], audit.CPU) == "Triton kernels"
-    without = replace(row, engine="without kernels: no Triton")
-    assert audit.engine_of([row, without], audit.CPU) == "without kernels: no Triton"
-
-
 def test_relaxed_methods_show_their_distance_and_must() -> None:
     row = run_cell(Cell("lantern", "independent", "sharp"), 600)
     assert not row.lossless and not row.exact and float(row.verdict.removeprefix("off by ")) > 0.05
@@ -274,35 +221,24 @@ def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_report_says_what_ran_and_what_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """With shared noise lossless methods draw vanilla's sequences, and all of them pass."""
     out = tmp_path / "audit.json"
-    asked = ["--runs", "30", "--processes", "1", "--cases", "cold", "top-p", "--out", str(out)]
+    asked = ["--runs", "60", "--processes", "1", "--cases", "cold", "top-p", "--out", str(out)]
     # so few runs need not see what is lossy
-    assert main([*asked, "--methods", "vanilla", "eagle1", "lantern"]) in (0, 1)
+    assert main(asked) in (0, 1)
     text = out.with_suffix(".md").read_text(encoding="utf-8")
     assert text.rstrip() == capsys.readouterr().out.rstrip()
-    assert "30 seeds a row with shared noise, 30 runs a row of the others" in text
+    assert "60 seeds a row with shared noise, 60 runs a row of the others" in text
     assert "| vanilla | shared | yes | " in text and "\n| lantern | independent | no | " in text
-    report = json.loads(out.read_text(encoding="utf-8"))
-    assert report["machine"]["processors"]
-    wrong = replace(rows_of(report)[0], stretch_p=1e-5)
+    rows = rows_of(json.loads(out.read_text(encoding="utf-8")))
+    assert {row.method for row in rows} == set(METHODS)
+    for row in rows:
+        assert row.exact or not row.lossless
+        assert row.cell.paired == (row.verdict == "vanilla's own") == (row.stretch_p is None)
+    wrong = replace(rows[0], stretch_p=1e-5)
     monkeypatch.setattr(
         audit, "run_cell", lambda of, *_, **__: replace(wrong, noise=of.noise, case=of.case)
     )
     assert main([*asked, "--methods", "vanilla"]) == 1
     found = capsys.readouterr().out
     assert "Not as it should be: vanilla (shared) at cold; vanilla (shared) at top-p; " in found
-
-
-def test_every_run_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    seeds: dict[Cell, list[int]] = {}
-
-    def player(cell: Cell, device: torch.device):
-        play, seeds[cell] = sound(cell, device), []
-        return lambda seed: seeds[cell].append(seed) or play(seed)
-
-    sound = audit.player
-    monkeypatch.setattr(audit, "player", player)
-    for cell in cells_of(["vanilla", "lantern++"], ["cold", "top-k"]):
-        run_cell(cell, 10)
-    assert len(seeds) == 6 and len({seed for used in seeds.values() for seed in used}) == 60
-    assert all(0 <= seed < 2**32 for used in seeds.values() for seed in used)

@@ -22,8 +22,8 @@ from tiny import waiting
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.pipeline import Drawing
-from lantern_demo.ui import form, texts
 from lantern_demo.ui import page as served
+from lantern_demo.ui import texts
 from lantern_demo.ui.recorded import recorded_runs
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ pytestmark = pages.IN_A_BROWSER
 
 HEADLINE = "#headline h1"
 # sizes of windows, and how many lanes they show: the last is a small laptop's at 200 %
-SCREENS = [(1280, 800, 5), (390, 844, 5), (768, 1024, 5), (1366, 657, 5), (1920, 1080, 5)]
-SCREENS += [(640, 400, 2)]
+SCREENS = [(1280, 800, 5), (390, 844, 5), (768, 1024, 5), (1366, 657, 5), (640, 400, 2)]
 
 
 @contextmanager
@@ -96,9 +95,6 @@ def test_axe_finds_nothing_serious(tab: Page, server: str) -> None:
         tab.evaluate("document.querySelector('.stage .explain').textContent = ''")
         with pytest.raises(AssertionError, match="a button without a name"):
             pages.faults_of(tab, "a button without a name")
-        tab.evaluate("document.querySelector('.stage .explain').textContent = 'Explain a step'")
-    pages.settings(tab)
-    pages.check_for_axe(tab, "the settings")
 
 
 # -- a race
@@ -111,7 +107,6 @@ class Raced:
     page: Page
     counts: list[str]  # headlines during the race
     decoded: list[str]  # phases of lanes whose canvas showed a decoded picture
-    faults: str  # of axe during it, "" for none
     moved: list[tuple[float, list[str]]]
 
 
@@ -132,39 +127,30 @@ def raced(browser: Browser, server: str) -> Iterator[Raced]:
             return draw.call(this, image, ...rest);
           };
         }""")
-        faults = ""
-        with held_races(patch) as go_on:
+        with held_races(patch):
             draw(page)
             page.locator('#stage [data-phase="drawing"]').first.wait_for()
-            try:
-                pages.faults_of(page, "a race")
-            except AssertionError as error:
-                faults = str(error)
-            go_on.set()
+            pages.faults_of(page, "a race")
         drawn(page, len(DEFAULT))
         counts, decoded = page.evaluate("[window.headlines, [...window.decoded]]")
-        yield Raced(page, counts, decoded, faults, shifts(page))
+        yield Raced(page, counts, decoded, shifts(page))
 
 
 def test_the_headline_counts_in_a_race_and_names_its_result(raced: Raced) -> None:
-    """Nothing moves by itself from the first view to the end, and axe has no fault to find. A lane
-    gets its picture when it arrives: earlier it would look finished beside the squares of another.
+    """Nothing moves by itself from the first view to the end. A lane gets its picture when it
+    arrives: earlier it would look finished beside the squares of another.
     """
     leads = [re.search(r" leads: (\d+) of 256 ", told) for told in raced.counts]
     pieces = [int(found[1]) for found in leads if found is not None]
     assert pieces and pieces == sorted(pieces) and 0 < pieces[-1] <= 256
     assert any(" is done in " in told for told in raced.counts), "the race has a finish"
-    lanes = pages.lanes_of(raced.page)
-    order = sorted(lanes, key=lambda lane: lane["seconds"])
-    ahead = [sum(own["seconds"] - one["seconds"] > 9.99e-4 for one in order) for own in order]
-    places = [raced.page.locator(f"#lane-{lane['name']} .place").inner_text() for lane in order]
-    assert places == [texts.WEB["places"][number] for number in ahead]
-    first = [lane["label"] for lane in lanes if lane["seconds"] - order[0]["seconds"] < 9.99e-4]
-    expect(raced.page.locator(".lane[data-first] h3")).to_have_text(first)
+    fastest = min(pages.lanes_of(raced.page), key=lambda lane: lane["seconds"])
+    first = raced.page.locator(".lane[data-first] h3").all_inner_texts()
+    assert fastest["label"] in first
     told = " and ".join(first) + (" tie: " if len(first) > 1 else " won: ")
-    spent = "|".join(f"{order[0]['seconds']:.{digits}f}" for digits in (2, 3))
+    spent = "|".join(f"{fastest['seconds']:.{digits}f}" for digits in (2, 3))
     expect(raced.page.locator(HEADLINE)).to_have_text(re.compile(f"^{re.escape(told)}({spent})"))
-    assert raced.faults == "" and raced.decoded == ["done"]
+    assert raced.decoded == ["done"]
     assert sum(value for value, _ in raced.moved) < 0.05, raced.moved
 
 
@@ -182,25 +168,22 @@ def test_a_pill_says_what_a_methods_speed_cost(raced: Raced) -> None:
 
 
 def test_the_strip_has_the_visitors_run_before_the_recorded_ones(raced: Raced) -> None:
-    """With what tells them apart. A click shows a run, and fills in the prompt."""
-    page, recorded = raced.page, recorded_runs()
+    """With what tells them apart. A click shows a run."""
+    page = raced.page
     shots = page.locator("#runs button")
-    expect(shots).to_have_count(1 + len(recorded))
+    expect(shots).to_have_count(1 + len(recorded_runs()))
     seed = page.evaluate("new URLSearchParams(location.search).get('seed')")
     expect(shots.first.locator("small")).to_contain_text(f"seed {seed}")
     expect(shots.last.locator("small")).to_have_text(texts.RECORDED)
     shots.nth(3).click()
     expect(page.locator("#status")).to_contain_text("Recorded on")
-    page.wait_for_function(
-        "prompt => lanternRun.prompt === prompt", arg=recorded[2].record["prompt"]
-    )
     shots.first.click()
     expect(page.locator("#status")).to_contain_text("Drawn in this visit on")
     expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
 
 
 def test_back_draws_the_run_before(raced: Raced) -> None:
-    """A run becomes the page's address when it begins. Last of the tests of this race."""
+    """A run becomes the page's address when it begins. The tests above need this race."""
     page = raced.page
     before, tokens = page.url, "lanternRun.lanes[0].tokens"
     drawn_before = page.evaluate(tokens)
@@ -217,6 +200,12 @@ def test_back_draws_the_run_before(raced: Raced) -> None:
     assert page.evaluate("history.length") == entries + 1, "or nobody could go back further"
 
 
+def test_the_link_of_the_api_opens_the_page_of_it(raced: Raced) -> None:
+    """In the page itself: an address alone does not open it."""
+    raced.page.get_by_role("link", name="API", exact=True).click()
+    expect(raced.page.locator(".api-docs")).to_contain_text("/draw")
+
+
 def test_stop_on_a_phone_leaves_what_was_drawn(
     tab: Page, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,7 +218,6 @@ def test_stop_on_a_phone_leaves_what_was_drawn(
     with held_races(monkeypatch) as go_on:
         draw(tab)
         tab.locator('#stage [data-phase="drawing"]').first.wait_for()
-        expect(tab.locator("#surprise")).to_be_disabled()
         expect(tab.locator("#runs button").first).to_be_disabled()
         expect(tab.locator("#draw")).to_be_hidden()
         expect(tab.locator("#stop")).to_be_focused()
@@ -240,7 +228,6 @@ def test_stop_on_a_phone_leaves_what_was_drawn(
     expect(tab.locator(HEADLINE)).to_have_text(texts.STOPPED_RACE)
     expect(tab.locator("#draw")).to_be_focused()
     expect(tab.locator("#runs button").first).to_be_enabled()
-    expect(tab.locator("#stage canvas").first).to_have_css("outline-style", "solid")
     assert tab.evaluate(OVERLAPS) == []
     moved = shifts(tab)
     assert sum(value for value, _ in moved) < 0.03, moved
@@ -261,9 +248,11 @@ LIT = """[...document.querySelectorAll("#chips [aria-pressed=true]")]
 
 
 def test_a_chip_edits_the_line_that_is_drawn(page: Page) -> None:
-    """Also if Draw is pressed before the line has its words."""
+    """Also if Draw is pressed before the line has its words. A button shows all things at once."""
     only(page, "vanilla")
     assert page.evaluate(LIT) == ["lanterns", "three", "red", "round", "lake", "dusk"]
+    page.locator("#chips .all").click()
+    expect(chip(page, "umbrella")).to_be_in_viewport(ratio=1)
     chip(page, "blue").click()
     draw(page)
     drawn(page, 1)
@@ -274,9 +263,9 @@ def test_a_chip_edits_the_line_that_is_drawn(page: Page) -> None:
     assert page.evaluate(LIT) == ["owl", "lake", "dusk"], "an owl has no number, colour or kind"
 
 
-def test_what_is_typed_is_heard(page: Page) -> None:
+def test_what_is_typed_is_heard_and_an_empty_line_is_refused(page: Page) -> None:
     """Its chips are lit. Words that are left out are struck, before Draw and after it. What is read
-    as a thing is told.
+    as a thing is told. After a refusal, what is on the stage is not left to look like the answer.
     """
     only(page, "vanilla")
     heard = page.locator("#chips .heard")
@@ -292,11 +281,18 @@ def test_what_is_typed_is_heard(page: Page) -> None:
     expect(line(page)).to_have_value("a cat at night")
     expect(heard).to_be_hidden()
     assert page.evaluate(LIT) == ["cat", "night"]
+    before = page.get_by_text(texts.WEB["before"])
+    line(page).fill("")
+    draw(page)
+    expect(page.get_by_role("alert")).to_contain_text("empty")
+    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+    expect(before).to_be_visible()
     broken = "<img src=x onerror=document.title='broken'>"
     line(page).fill(f"a Zebra {broken} at night")
     expect(heard).to_contain_text("Read as horse: Zebra. Draw gives a horse at night.")
     draw(page)
     drawn(page, 1)
+    expect(before).to_be_hidden()
     expect(page.locator("#status s").first).to_have_text("img")
     assert page.locator("#status img, .heard img").count() == 0 and "broken" not in page.title()
 
@@ -327,60 +323,20 @@ def test_the_keys_alone_ask(page: Page) -> None:
     expect(line(page)).to_be_focused()
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_chips_stand_in_two_rows_under_the_line(page: Page, width: int) -> None:
-    """They scroll sideways, to the one that is lit, too. A button shows all things at once."""
-    page.set_viewport_size({"width": width, "height": 900})
-    parts = ("#prompt", "#chips .things", "#chips .details")
-    tops = [page.locator(part).bounding_box()["y"] for part in parts]  # type: ignore[index]
-    assert tops == sorted(tops) and tops[2] - tops[1] < 45 and fits(page)
-    line(page).fill("an umbrella")
-    expect(chip(page, "umbrella")).to_be_in_viewport(ratio=1)
-    assert page.evaluate("scrollY") == 0 and fits(page)
-    if width > 700:
-        page.locator("#chips .all").click()
-        expect(chip(page, "lanterns")).to_be_in_viewport(ratio=1)
-        expect(chip(page, "umbrella")).to_be_in_viewport(ratio=1)
-
-
-def test_what_cannot_be_asked_is_refused(page: Page) -> None:
-    """What is on the stage is not left to look like the answer."""
-    only(page, "vanilla")
-    before = page.get_by_text(texts.WEB["before"])
-    line(page).fill("")
-    draw(page)
-    expect(page.get_by_role("alert")).to_contain_text("empty")
-    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
-    expect(before).to_be_visible()
-    line(page).fill("two red cats at night")
-    draw(page)
-    drawn(page, 1)
-    expect(before).to_be_hidden()
-
-
 # -- the settings
 
 
-def test_settings_are_in_a_tab(page: Page) -> None:
+def test_changed_settings_are_marked_and_drawn_where_they_are_changed(page: Page) -> None:
     """The papers' settings warn before anything is drawn. Reset gives the preset back."""
     expect(page.locator("#knob-lantern_k")).not_to_be_visible()
+    only(page, "vanilla")
     pages.settings(page)
-    paper = page.locator("#methods").get_by_role("link", name="SJD", exact=True)
-    expect(paper).to_have_attribute("target", "_blank")
-    for name in form.FIELDS:
-        expect(page.locator(f"#knob-{name}")).to_be_visible()
-    tree, k = (page.locator(f"#knob-{name} input") for name in ("tree", "lantern_k"))
+    tree = page.locator("#knob-tree input")
     page.locator("#paper").click()
     expect(page.locator("#settings-told")).to_contain_text(texts.PAPER_SLOW)
     expect(tree).to_have_value("paper")
-    expect(k).to_have_value("63")  # the codebook has 64 tokens
     page.locator("#reset").click()
     expect(tree).to_have_value("default")
-
-
-def test_changed_settings_are_marked_and_drawn_where_they_are_changed(page: Page) -> None:
-    only(page, "vanilla")
-    pages.settings(page)
     again, field = page.locator("#draw-with"), page.locator("#knob-temperature")
     expect(again).to_have_text(texts.DRAW)
     field.get_by_role("spinbutton").fill("0.5")
@@ -435,12 +391,6 @@ def test_a_visitor_who_waits_can_leave_and_a_full_queue_leaves_the_page_as_it_is
 
 
 # The boxes of a lane's texts that overlap, at least a pixel each way.
-def test_the_link_of_the_api_opens_the_page_of_it(page: Page) -> None:
-    """In the page itself: an address alone does not open it."""
-    page.get_by_role("link", name="API", exact=True).click()
-    expect(page.locator(".api-docs")).to_contain_text("/draw")
-
-
 OVERLAPS = """() => [...document.querySelectorAll("#stage .lane")].flatMap((lane) => {
   const boxes = [...lane.querySelectorAll("h3, .place, .big, .small, .pill")].map((part) => {
     const range = document.createRange();
@@ -455,24 +405,22 @@ OVERLAPS = """() => [...document.querySelectorAll("#stage .lane")].flatMap((lane
 })"""
 
 
-@pytest.mark.parametrize("live", [False, True])
-def test_nothing_overlaps_on_a_narrow_phone(tab: Page, server: str, live: bool) -> None:
+def test_nothing_overlaps_on_a_narrow_phone(tab: Page, server: str) -> None:
     """320 px is what a window shows at 400 %, and wide letters stand for large ones. Live lanes say
     more than those of a recording, and most with random numbers of their own.
     """
-    asked = f"?{urlencode({'noise': 'independent', 'methods': ','.join(METHODS)})}"
-    open_page(tab, server + asked * live)
-    if live:
-        expect(tab.locator("#status")).to_contain_text(texts.READY_LINK)
-        draw(tab)
-        drawn(tab, len(METHODS))
-        tops = "[...document.querySelectorAll('#stage .lane')].map((one) => one.offsetTop)"
-        assert len(set(tab.evaluate(tops))) == 1 and fits(tab), "six stand in one row"
+    open_page(tab, f"{server}?{urlencode({'noise': 'independent', 'methods': ','.join(METHODS)})}")
+    expect(tab.locator("#status")).to_contain_text(texts.READY_LINK)
+    draw(tab)
+    drawn(tab, len(METHODS))
+    tops = "[...document.querySelectorAll('#stage .lane')].map((one) => one.offsetTop)"
+    assert len(set(tab.evaluate(tops))) == 1 and fits(tab), "six stand in one row"
     for width in (390, 360, 320):
         tab.set_viewport_size({"width": width, "height": 700})
         tab.wait_for_timeout(200)
         assert tab.evaluate(OVERLAPS) == [] and fits(tab), width
         expect(tab.locator("#tabs [role=tab]")).to_have_count(3)
-    if not live:
-        tab.add_style_tag(content="#stage * { letter-spacing: 0.1em !important; }")
-        assert tab.evaluate(OVERLAPS) == [] and fits(tab)
+    open_page(tab, server)
+    tab.add_style_tag(content="#stage * { letter-spacing: 0.1em !important; }")
+    tab.wait_for_timeout(200)
+    assert tab.evaluate(OVERLAPS) == [] and fits(tab), "of a recording"

@@ -9,7 +9,6 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,9 +18,7 @@ from safetensors.torch import load_file, save_file
 from tiny import strong, vq_config, write_tiny_model
 from transformers import JanusVQVAEConfig
 
-from examples.make_bundled_model import emoji
 from examples.make_bundled_model.folder import save
-from examples.make_bundled_model.scenes import HELD_OUT, Renderer, sample
 from lantern_demo import load
 from lantern_demo.models import bundled
 from lantern_demo.models import tokenizer as tokenizers
@@ -63,30 +60,12 @@ def test_a_saved_folder_is_the_one_that_was_read(tmp_path: Path) -> None:
 def test_relaxation_accepts_more_and_says_what_it_costs(pipe: Pipeline) -> None:
     """Over two pictures each; a single one's accepted length is too noisy to order methods by."""
     steps = Counter[str]()
-    methods = ["eagle1", "eagle2", "lantern", "lantern++"]
     for seed in range(2):
-        for method, event in pipe.compare(PROMPT, methods, seed=seed, tree="small"):
+        for method, event in pipe.compare(PROMPT, ["eagle1", "lantern++"], seed=seed, tree="small"):
             if isinstance(event, Result):
                 steps[method] += event.steps
-                assert (event.changed > 0.01) == method.startswith("lantern")
-    assert steps["lantern"] < steps["eagle2"] < 2 * 255
+                assert (event.changed > 0.01) == (method == "lantern++")
     assert steps["lantern++"] < steps["eagle1"] < 2 * 255
-
-
-@pytest.mark.slow
-@torch.inference_mode()
-def test_tokens_keep_held_out_scenes(pipe: Pipeline, sprites: Path) -> None:
-    """Of lanterns, which need no pictures of things: pixels, in dB, and the steepness of edges."""
-    scenes = sample(36, HELD_OUT)
-    scenes = scenes.rows((scenes.thing == 0).nonzero()[:12, 0])
-    images = Renderer(emoji.read(sprites), CPU)(scenes)[:, :3]
-    drawn = pipe.networks.draw(pipe.networks.tokenizer.encode(F.avg_pool2d(images, 2)))
-    assert drawn.shape == (12, 3, 256, 256) and pipe.info.image_size == 256
-    assert -10 * (drawn - images).square().mean((1, 2, 3)).log10().mean() > 30
-    edges, wanted = (
-        x.diff(dim=-1).abs().mean() + x.diff(dim=-2).abs().mean() for x in (drawn, images)
-    )
-    assert 0.9 < edges / wanted < 1.1
 
 
 def test_a_token_has_the_mean_colour_of_a_patch_of_its_own(tiny_model: Path) -> None:
@@ -96,13 +75,6 @@ def test_a_token_has_the_mean_colour_of_a_patch_of_its_own(tiny_model: Path) -> 
     vector = tokenizer.codebook[5].view(1, -1, 1, 1)
     patch = tokenizer.decode_latent(vector.expand(1, -1, tokenizers.SIDE, tokenizers.SIDE))
     assert colours[5].tolist() == (255 * patch.mean((0, 2, 3))).round().int().tolist()
-
-
-def test_colours_of_another_model_are_refused(tiny_model: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(tiny_model, tmp_path / "model")
-    save_file({PALETTE: torch.zeros(63, 3).byte()}, folder / f"{PALETTE}.safetensors")
-    with pytest.raises(ValueError, match=rf"{PALETTE}.safetensors must hold 64 colours"):
-        load(folder, "cpu")
 
 
 def test_a_target_in_eight_bits_is_within_half_a_step(tmp_path: Path, pipe: Pipeline) -> None:
@@ -121,42 +93,36 @@ def test_a_target_in_eight_bits_is_within_half_a_step(tmp_path: Path, pipe: Pipe
     assert stored < 2 * whole
 
 
-@pytest.mark.parametrize(
-    ("preset", "says"),
-    [({"cfg_scale": 99}, r"json: cfg_scale must be .*, got 99"), ([1], "must be an object, got")],
-)
-def test_a_preset_that_is_not_allowed_is_refused(
-    preset: Any, says: str, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_colours_and_presets_of_another_model_are_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_model, tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    write_json(folder / "config.json", config | {"preset": preset})
-    with pytest.raises(ValueError, match=says):
+    save_file({PALETTE: torch.zeros(63, 3).byte()}, folder / f"{PALETTE}.safetensors")
+    with pytest.raises(ValueError, match=rf"{PALETTE}.safetensors must hold 64 colours"):
         load(folder, "cpu")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    for preset, says in (
+        ({"cfg_scale": 99}, r"json: cfg_scale must be .*, got 99"),
+        ([1], "must be an object, got"),
+    ):
+        write_json(folder / "config.json", config | {"preset": preset})
+        with pytest.raises(ValueError, match=says):
+            load(folder, "cpu")
 
 
 # -- the picture decoder
 
 
-@pytest.fixture
-def tokenizer() -> ImageTokenizer:
-    """One for 32 pixels, 4 x 4 tokens, whose decoder has noise in every layer."""
-    torch.manual_seed(3)
-    made = ImageTokenizer(vq_config(32, (1, 1, 1, 2), 1, 16, 8, 32, num_patches=4))
-    return made.requires_grad_(False).eval()
-
-
-def decoder_of(tokenizer: ImageTokenizer, channels: int) -> PictureDecoder:
-    shape = tokenizer.vq.config.to_diff_dict()
-    return PictureDecoder(JanusVQVAEConfig(**{**shape, "out_channels": channels})).eval()
-
-
 @torch.inference_mode()
-def test_with_the_tokenizers_weights_it_draws_every_pixel_four_times(
-    tokenizer: ImageTokenizer,
-) -> None:
-    decoder = decoder_of(tokenizer, 12)
-    assert decoder.size == 2 * tokenizer.size == 64
+def test_with_the_tokenizers_weights_it_draws_every_pixel_four_times() -> None:
+    """The tokenizer is for 32 pixels, 4 x 4 tokens; its decoder has noise in every layer."""
+    torch.manual_seed(3)
+    tokenizer = ImageTokenizer(vq_config(32, (1, 1, 1, 2), 1, 16, 8, 32, num_patches=4)).eval()
+    shape = tokenizer.vq.config.to_diff_dict()
+
+    def decoder_of(channels: int) -> PictureDecoder:
+        return PictureDecoder(JanusVQVAEConfig(**{**shape, "out_channels": channels})).eval()
+
+    decoder = decoder_of(12)
+    assert decoder.size == 2 * tokenizer.size == 64 and decoder_of(27).size == 96
     weights = {
         name: weight
         for name, weight in tokenizer.vq.state_dict().items()
@@ -169,9 +135,8 @@ def test_with_the_tokenizers_weights_it_draws_every_pixel_four_times(
     tokens = torch.randint(32, (3, 16), generator=torch.Generator().manual_seed(1))
     doubled = F.interpolate(tokenizer.decode(tokens), scale_factor=2)
     torch.testing.assert_close(decoder(tokenizer.vectors(tokens)), doubled, atol=1e-5, rtol=0)
-    assert decoder_of(tokenizer, 27).size == 96
     with pytest.raises(ValueError, match=r"3 times a square \(3, 12, 27\), got 6"):
-        decoder_of(tokenizer, 6)
+        decoder_of(6)
 
 
 @torch.inference_mode()

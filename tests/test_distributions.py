@@ -10,7 +10,7 @@ import pytest
 import torch
 from runs import exact_ways, small
 from tables import decide, emitted_at, neighbour_table, orders_of, random_probs
-from test_loop import DRAFTER, NEIGHBOURS, PREFIX, TARGET, run
+from test_loop import DRAFTER, NEIGHBOURS, PREFIX, TARGET
 from torch import Tensor
 
 from examples.quality.tvd import fixed_shift, picture_tvd, sampled_shift
@@ -19,7 +19,6 @@ from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling
 
 WAYS = exact_ways()
-PADDED = {"padded": True, "room": 100}
 
 
 def distance(way: dict[str, Any], tokens: int) -> float:
@@ -29,12 +28,8 @@ def distance(way: dict[str, Any], tokens: int) -> float:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_exact_ways_have_no_distance_and_draw_the_same_in_captured_sizes(way: str) -> None:
-    """A picture ends otherwise than it goes on, and a captured run may have room for more."""
-    how = WAYS[way]
-    assert distance(how, 20) < 1e-6
-    plain, fixed = (run("vanilla", 60, **how, **more)[1] for more in ({}, PADDED))
-    assert fixed.tokens[:40] == plain.tokens[:40]
+def test_exact_ways_have_no_distance(way: str) -> None:
+    assert distance(WAYS[way], 20) < 1e-6
 
 
 def test_a_relaxed_rule_has_a_distance() -> None:

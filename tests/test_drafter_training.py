@@ -16,7 +16,7 @@ from published import networks as networks_of_text
 from released import close
 from runs import decode
 from small_models import FEATURE_LAYERS, TEXT, networks
-from tiny import log_of, ran, trained
+from tiny import command, log_of, ran
 from torch import Tensor, nn
 
 from examples.make_bundled_model.world import vocabulary
@@ -61,17 +61,12 @@ def test_a_batch_of_prompts_is_read_like_each_alone(text_model: Path) -> None:
         )
 
 
-DRAFTERS = {
-    "llamagen": lambda: networks(TEXT)[1],
-    "feature layers": lambda: networks(TEXT, feature_layers=FEATURE_LAYERS)[1],
-}
-
-
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("feature_layers", [(), FEATURE_LAYERS], ids=str)
 @torch.no_grad()
-def test_training_passes_are_what_drafting_does(name: str) -> None:
+def test_training_passes_are_what_drafting_does(feature_layers: tuple[int, ...]) -> None:
     """The stable pass over a picture, and a chain of two nodes after every slot."""
-    drafter, generator = DRAFTERS[name](), torch.Generator().manual_seed(4)
+    _, drafter = networks(TEXT, feature_layers=feature_layers)
+    generator = torch.Generator().manual_seed(4)
     c, lead = drafter.config, drafter.config.prefix - 1
     hidden = torch.randn(2, lead + 6, c.dim * (1 + len(c.feature_layers)), generator=generator)
     tokens = torch.randint(c.vocab, (lead + 6,), generator=generator)
@@ -124,11 +119,11 @@ def test_two_processes_give_a_published_model_another_drafter(
     assert "Load it with load(" in done.stdout
     words = {"device": "cpu", "dtype": "float32", "folder": llamagen_model}
     pipe = load(TEXT_ID, drafter=out / "drafter", **words)
-    vanilla, *others = (
+    vanilla, eagle1 = (
         pipe.generate("a red lake", method, temperature=0).tokens
-        for method in ("vanilla", "eagle1", "eagle2")
+        for method in ("vanilla", "eagle1")
     )
-    assert others == [vanilla] * 2
+    assert eagle1 == vanilla
 
 
 # -- samples, and the loop of training
@@ -167,18 +162,6 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, muon: bool) -
     assert last["step"] == 12 and "held_out" in last
 
 
-def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: Path) -> None:
-    given = tmp_path, 1000, 1, 1.0, 10, 0, 500, 500, torch.device("cpu"), False, False
-    opts = run.Options(*given, minutes=60.0)
-    rates = [run.learning_rate(10, opts, minutes) for minutes in (0, 30, 61)]
-    assert rates == pytest.approx([1.0, 0.51, 0.02])
-    opts.minutes = 0.0
-    model = nn.Linear(1, 1)
-    loss = lambda step: (model(torch.ones(1)).sum(), {})  # noqa: E731
-    run.train(model, opts, loss, lambda: {"held_out": 1.0})
-    assert [line["step"] for line in log_of(tmp_path)] == [1] and (tmp_path / "last.pt").exists()
-
-
 @pytest.mark.parametrize("more", [["--cfg-scale", 1, "--keep-states"], ["--guided"]], ids=str)
 def test_a_drafter_of_a_model_folder_learns_from_captions_of_scenes(
     more: list[object], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -186,14 +169,14 @@ def test_a_drafter_of_a_model_folder_learns_from_captions_of_scenes(
     monkeypatch.setattr(drafter, "SHARD", 8)
     steps = "--steps 60 --validate-every 20 --warmup 5 --batch 4 --own 16 --ffn 64 --device cpu"
     words = "--target", folder, *steps.split(), *more
-    log = trained(drafter, tmp_path / "out", *words)
-    overlaps = overlaps_of(log)
+    command(drafter, "--out", tmp_path / "out", *words)
+    overlaps = overlaps_of(log_of(tmp_path / "out"))
     assert len(overlaps) == 3 and overlaps[2] > overlaps[0] + 0.005
     assert any((tmp_path / "out").glob("states*")) == ("--keep-states" in more)
     captions = torch.load(tmp_path / "out" / "own0-0.pt", weights_only=True)[1]
     known = set(vocabulary())
     assert len(captions) == 8 and all(known.issuperset(text.split()) for text in captions)
     assert {"lantern" in text for text in captions} == {True, False}
-    trained(drafter, tmp_path / "again", *words, "--steps", 1)
+    command(drafter, "--out", tmp_path / "again", *words, "--steps", 1)
     again = torch.load(tmp_path / "again" / "own0-0.pt", weights_only=True)
     assert again[1] == captions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from lantern_demo.models.bundled import PATCHES
 from lantern_demo.models.registry import BUNDLED
@@ -22,12 +22,16 @@ def test_a_film_shows_the_race_of_a_record(tmp_path: Path) -> None:
     link = address("../../\n" + "x" * 500 + "\u202e", "?prompt=a+cat")
     assert link.endswith("x/?prompt=a+cat") and len(link) < 120 and link.isprintable()
     path = Path(film.write_film(tmp_path, run.record, pictures, link))
-    assert path.parent == tmp_path and path.stat().st_size < 3_000_000
+    assert path == tmp_path / "lantern-demo-race.webp" and path.stat().st_size < 3_000_000
+    middle = (film.MARGIN + film.TILE // 2, film.MARGIN + 64 + film.TILE // 2)
     with Image.open(path) as race:
-        middle = (film.MARGIN + film.TILE // 2, film.MARGIN + 64 + film.TILE // 2)
-        first = race.convert("RGB").getpixel(middle)
-        race.seek(race.n_frames - 1)  # type: ignore[attr-defined]
-        last = race.convert("RGB").getpixel(middle)
+        frames = ImageSequence.Iterator(race)
+        seen = [(one.convert("RGB").getpixel(middle), one.info["duration"]) for one in frames]
+    shown = [duration for _, duration in seen]
+    # equal frames become one, which is shown as long as they
+    assert sum(shown) == (film.FRAMES - 1) * film.FRAME + film.REST
+    assert film.FRAMES // 2 < len(shown) <= film.FRAMES
+    (first, _), *_, (last, _) = seen
     assert isinstance(first, tuple) and isinstance(last, tuple)
     cover = tuple(int(film.COVER[at : at + 2], 16) for at in (1, 3, 5))
     assert max(abs(a - b) for a, b in zip(first, cover, strict=True)) < 12

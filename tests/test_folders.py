@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import app
-import httpx
 import published
 import pytest
 import torch
-from gradio_client import Client
-from published import ANOLE_ID, DIM, DRAFTER, TEXT_ID
+from published import ANOLE_ID, DRAFTER, TEXT_ID
 from safetensors.torch import load_file, save_file
-from tiny import awaited, command, served
+from tiny import awaited, command
 
 from examples.train_drafter.drafter import save_drafter
 from lantern_demo import load
@@ -28,8 +25,9 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
 from lantern_demo.models.llamagen import Drafter
 from lantern_demo.models.tensors import CheckpointError
-from lantern_demo.runs.load import info_of
 from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.ui.page import build
+from lantern_demo.ui.routes import routes
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 PROMPT = "a red lantern over a lake"
@@ -50,11 +48,6 @@ def of_lantern(files: Path, to: Path) -> Path:
     names = {"target": "LlamaGen-T2I", "vq_ds16_t2i.pt": "vq_ds16_t2i.pt"}
     names |= {"text": "t5/flan-t5-xl", "drafter": "trained_drafters/llamagen_drafter"}
     return copied(files, to, names)
-
-
-def of_llamagen(_: Path, to: Path) -> Path:
-    """FoundationVision/LlamaGen, README and language/README."""
-    return published.write_llamagen(to)
 
 
 def of_lantern_anole(files: Path, to: Path) -> Path:
@@ -79,7 +72,7 @@ def of_lantern_anole(files: Path, to: Path) -> Path:
     ("model", "layout", "drafter"),
     [
         (TEXT_ID, of_lantern, True),
-        (TEXT_ID, of_llamagen, False),
+        (TEXT_ID, lambda _, to: published.write_llamagen(to), False),
         (ANOLE_ID, of_lantern_anole, True),
     ],
 )
@@ -105,13 +98,9 @@ def test_the_folders_of_both_readmes_load_as_they_are(
     assert drafter or "drafter: the folder mine holds no drafter of" in told
 
 
-def test_a_part_may_lie_in_any_sub_folder_but_no_deeper(text_model: Path, tmp_path: Path) -> None:
+def test_a_part_lies_no_deeper_than_in_a_sub_folder(text_model: Path, tmp_path: Path) -> None:
     folder = of_lantern(text_model, tmp_path / "mine")
-    (folder / "t5").rename(folder / "encoders")
-    sources = load(TEXT_ID, device="cpu", folder=folder).networks.sources
-    assert sources["text"]["local"] == "flan-t5-xl"
-    (folder / "deep").mkdir()
-    (folder / "encoders").rename(folder / "deep" / "encoders")
+    (folder / "t5").rename(folder / "trained_drafters" / "t5")
     says = f"the folder mine holds no text of {TEXT_ID}: none of text/model.* From the Hub: "
     with pytest.raises(CheckpointError, match=says):
         load(TEXT_ID, device="cpu", folder=folder)
@@ -126,10 +115,8 @@ def of_training(to: Path, prefix: str = "", heads: int = 2) -> Path:
     state = published.networks()[1].state_dict()
     tensors = {prefix + name: weight.contiguous() for name, weight in state.items()}
     save_file(tensors, to / "model.safetensors")
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "input_type": "t2i"}
-    config |= {"hidden_size": DIM, "intermediate_size": 96, "vocab_size": published.VOCAB}
-    config |= {"num_hidden_layers": 1, "num_attention_heads": heads, "num_key_value_heads": heads}
-    config |= {"rms_norm_eps": DRAFTER.eps, "hidden_act": "silu", "torch_dtype": "float16"}
+    config = {"architectures": ["LlamaForCausalLM"], "rms_norm_eps": DRAFTER.eps}
+    config |= {"num_attention_heads": heads, "num_key_value_heads": heads}
     (to / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (to / "model_1.safetensors").write_bytes(b"the head")
     (to / "optimizer.bin").write_bytes(b"the optimizer's state")
@@ -144,12 +131,14 @@ TRAINED: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("how", TRAINED)
-def test_a_trained_drafter_loads(how: str, tmp_path: Path) -> None:
-    """By itself, and LANTERN's in the folder too."""
+def test_a_trained_drafter_loads(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself, from a home folder, and LANTERN's in the model's folder too."""
+    monkeypatch.setenv("HOME", str(tmp_path))
     bare, state = tmp_path / "bare", tmp_path / "state_20"
     published.write_text_model(bare, drafter=False)
     TRAINED[how](state)
-    pipes = [load(TEXT_ID, device="cpu", dtype="float32", folder=bare, drafter=state)]
+    given = {"folder": "~/bare", "drafter": "~/state_20"}
+    pipes = [load(TEXT_ID, device="cpu", dtype="float32", **given)]
     assert pipes[0].networks.sources["drafter"] == {"local": "state_20", "trained": True}
     assert pipes[0].available_methods == list(METHODS)
     if how != "here":
@@ -175,54 +164,26 @@ def test_a_drafter_of_another_model_or_none_is_refused(
             load(TEXT_ID, device="cpu", folder=folder, drafter=drafter)
 
 
-def test_a_configuration_that_an_editor_of_windows_saved(
-    text_model: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    state, mine = of_training(tmp_path / "state_20"), tmp_path / "tiny"
-    shutil.copytree(tiny_model, mine)
-    for path in (state / "config.json", mine / "config.json", mine / "words.json"):
-        path.write_text(path.read_text(encoding="utf-8"), encoding="utf-16")
-    load(TEXT_ID, device="cpu", folder=text_model, drafter=state)
-    assert info_of(mine).vocabulary == info_of(tiny_model).vocabulary
-    assert info_of(mine).preset == info_of(tiny_model).preset
-
-
 # -- what is told
 
 
-def test_a_home_folder_is_found(
-    text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "mine").symlink_to(text_model)
-    of_training(tmp_path / "state_20")
-    pipe = load(TEXT_ID, device="cpu", folder="~/mine", drafter="~/state_20")
-    assert pipe.networks.sources["drafter"]["local"] == "state_20"
-
-
-async def last(answers: AsyncIterator[Any]) -> Any:
-    return [answer async for answer in answers][-1]
-
-
 def test_a_model_without_its_drafter_says_so(
-    llamagen_model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    llamagen_model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In the log, on the page, in /model and /healthz: methods and reason, but no path."""
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "gradio"))
     monkeypatch.setattr(Pipeline, "prepare", lambda _: iter(()))
     monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)
-    monkeypatch.setattr("lantern_demo.ui.log.set_up", lambda: None)
-    with served(TEXT_ID, folder=llamagen_model) as (url, page):
-        health = httpx.get(f"{url}healthz").json()
-        offer = Client(url, verbose=False).predict(api_name="/model")
-        events = {event.name: event.fn for event in page.fns.values()}
-        shown = awaited(last(events["arrive"]()))
-        asked = {"prompt": "a cat", "methods": "eagle1"}
-        assert events["follow"]("navigate", SimpleNamespace(query_params=asked))
-    warning = health["warning"]
+    page = build(TEXT_ID, "cpu", folder=llamagen_model)
+    service = page.lantern_service
+    service.wait()
+    health, *_ = routes(page, service)
+    told = json.loads(awaited(health.endpoint(None)).body)
+    events = {event.name: event.fn for event in page.fns.values()}
+
+    async def arrived() -> str:
+        return [shown async for shown in events["arrive"]()][-1]
+
+    warning, shown, offer = told["warning"], awaited(arrived()), events["model"]()
     reason = f"the folder files holds no drafter of {TEXT_ID}: none of drafter/"
     assert warning == offer["warning"] and reason in warning
     assert reason in shown and reason in caplog.text
@@ -230,6 +191,8 @@ def test_a_model_without_its_drafter_says_so(
     assert str(llamagen_model) not in warning + shown
     assert offer["model"]["id"] == TEXT_ID
     assert offer["model"]["unavailable_methods"] == DRAFTING
+    asked = {"prompt": "a cat", "methods": "eagle1"}
+    assert events["follow"]("navigate", SimpleNamespace(query_params=asked))
 
 
 def test_what_makes_no_sense_is_refused_at_start(

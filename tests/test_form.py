@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,11 +15,10 @@ from urllib.parse import parse_qsl
 import gradio as gr
 import pytest
 from PIL import Image
-from tiny import awaited, page_of
+from tiny import awaited, page_of, write_tiny_model
 
 from examples.more_rules import MORE
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.faults import NotAllowed
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import KNOWS_NONE, NOT_LEFT_OUT, ONE_THING, USUAL, phrasebook
 from lantern_demo.runs.load import info_of
@@ -27,19 +28,19 @@ from lantern_demo.scenes import THINGS
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings, planned
 from lantern_demo.ui import files, limits, link, texts
-from lantern_demo.ui.actions import hand_out, hand_out_sheet, record_file
-from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out, surprised
-from lantern_demo.ui.compare import draw, repeat, settle
-from lantern_demo.ui.components import Updates, Widgets
+from lantern_demo.ui.actions import begin, hand_out, hand_out_sheet, record_file
+from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out
+from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle, upper_of
+from lantern_demo.ui.components import Updates, Widgets, status_html
 from lantern_demo.ui.form import FIELDS, OTHERS, Form, add_numbers, choose, preset
 from lantern_demo.ui.link import query, query_of
-from lantern_demo.ui.page import _top
-from lantern_demo.ui.recorded import CHIP, Recorded, recorded_runs, save
+from lantern_demo.ui.recorded import CHIP, Recorded, recorded_runs
 from lantern_demo.ui.recorded import THINGS as THINGS_PICTURES
 from lantern_demo.ui.restore import BACK, RELOAD, Visits, from_link, show_first, show_run
 from lantern_demo.ui.run_state import PageRun
 from lantern_demo.ui.run_view import live_view, results_view
-from lantern_demo.ui.service import Refused, Service
+from lantern_demo.ui.service import Service
+from lantern_demo.ui.twin import compare_twins
 
 INFO = REGISTRY["lantern-scenes"]
 TYPICAL = next(method for method in MORE if method.id == "typical")
@@ -102,13 +103,6 @@ def test_the_chips_are_what_the_model_knows() -> None:
     assert THINGS_PICTURES.stat().st_size < 40_000, "every visit downloads it"
 
 
-def test_surprise_writes_lanterns_and_things_with_or_without_a_place_and_a_time() -> None:
-    shows = [BOOK.read(surprised(BOOK)).wording for _ in range(300)]
-    things = [said for said in shows if said["thing"] != "lantern"]
-    assert 100 < len(things) < 200
-    assert all(len({said.get(part) for said in things}) == 4 for part in ("place", "time"))
-
-
 def test_a_model_of_any_text_names_the_words_that_it_lacks() -> None:
     text = REGISTRY["llamagen-t2i-256"]
     assert left_out(text, "two zebras", ["zebras", "."]) == (["zebras"], "")
@@ -162,11 +156,21 @@ class Visitor:
         assert page_run.record["settings"]["seed"] == self.seed == page_run.request.seed
         return self.seed, " ".join(str(answer.get(self.w.status)) for answer in answers)
 
+    def repeats(self) -> str:
+        """Press Run again -> what is told last."""
+        *_, last = repeat(self.service, self.w, self.w.status, False, self.result)
+        return last[self.w.status]
 
-def test_what_a_prompt_became_is_told_from_the_first_answer_on(visitor: Visitor) -> None:
+
+def test_the_nearest_is_drawn_and_what_a_prompt_became_is_told_from_the_first_answer_on(
+    visitor: Visitor,
+) -> None:
     """Whatever the status says of the race."""
-    answers = visitor.presses("a zebra <b>tango</b>", "vanilla")
-    told = [answer[visitor.w.status] for answer in answers if answer.get(visitor.w.status)]
+    w = visitor.w
+    answers = list(visitor.presses("a zebra <b>tango</b> at night", "vanilla"))
+    (page_run,) = [answer[w.page_run] for answer in answers if w.page_run in answer]
+    assert page_run.record["prompt"] == "a horse at night"
+    told = [answer[w.status] for answer in answers if answer.get(w.status)]
     assert len(told) > 2 and all("<s>tango</s>" in one for one in told)
     assert all("Read as horse: zebra." in one for one in told)
 
@@ -191,9 +195,14 @@ def test_draw_with_nothing_changed_takes_a_new_seed_and_otherwise_the_one_that_i
     visitor.seed = 9
     assert visitor.draws("a dog", lantern_k=50)[0] == 9
     assert visitor.draws("a dog", lantern_k=50)[0] == 1002
+    visitor.seed = None
+    assert visitor.draws("a dog")[0] == 1003, "an empty seed is a new one"
 
 
-def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(visitor: Visitor) -> None:
+def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lantern_demo.ui.compare.REPEATS", 1)
     visitor.draws("a cat")
     upper = visitor.result.record["methods"]["vanilla"]["token_ids"][:8]
     visitor.keep = ("vanilla", 2)
@@ -206,24 +215,17 @@ def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(visitor: Visitor) -> Non
     assert (lane["kept"], lane["tokens"][:8], lane["total"]) == (8, upper, 8)
     assert live_view(visitor.result)["kept"] == tuple(upper)
     assert "keep" not in query(record, Settings()), "a link draws all rows"
-    told = str(
-        list(repeat(visitor.service, visitor.w, visitor.w.status, False, visitor.result))[-1]
-    )
-    assert texts.REPRODUCED in told
+    assert texts.REPRODUCED in visitor.repeats()
     assert visitor.draws("a cat", "lantern++")[0] == 1000, "the one that is shown"
     assert not kept_of(visitor.result.record["methods"]["vanilla"]), "Draw keeps nothing"
 
 
-@pytest.mark.parametrize("asked", [("vanilla", 16), ("eagle2", 3), ("vanilla", "3"), ([], None)])
-def test_rows_that_are_not_there_are_not_kept(visitor: Visitor, asked: Any) -> None:
-    visitor.draws("a cat")
-    visitor.keep = asked
-    visitor.draws("a cat")
-    assert not kept_of(visitor.result.record["methods"]["vanilla"])
-
-
-def test_rows_of_another_models_picture_are_refused(visitor: Visitor) -> None:
+def test_rows_that_are_not_there_are_not_kept_and_another_models_are_refused(
+    visitor: Visitor,
+) -> None:
     visitor.fills(show_first(visitor.w))
+    for asked in (("vanilla", 16), ("medusa", 3), ("vanilla", "3"), ([], None)):
+        assert upper_of(visitor.result, asked) == {}
     visitor.keep = ("vanilla", 3)
     *_, last = visitor.presses("a cat", "vanilla")
     assert "refused" in last[visitor.w.status] and "lantern-scenes" in last[visitor.w.status]
@@ -258,53 +260,94 @@ def test_a_method_that_is_registered_after_the_page_was_imported(
 def test_a_number_that_is_not_whole_and_an_empty_field_are_refused(
     visitor: Visitor, field: str, value: Any
 ) -> None:
-    """Nothing else is drawn instead. An empty seed is a new one."""
     form = visitor.form
     box = form.seed if field == "seed" else form.knobs[field]
     typed = box.preprocess(value) if isinstance(box, gr.Number) else value
     *_, refused = visitor.presses("a lantern", "vanilla", **{field: typed})
     assert f"{KNOBS[field].label} must be" in refused[visitor.w.status]
-    visitor.seed = None
-    assert visitor.draws()[0] == 1000
 
 
-def test_a_prompt_that_names_nothing_drawable_draws_the_nearest(visitor: Visitor) -> None:
-    """What is left out of the prompt is named, and what is read as something else."""
-    _, told = visitor.draws("ein Zebra at night")
-    assert visitor.result.record is not None
-    assert visitor.result.record["prompt"] == "a horse at night"
-    assert "<s>ein</s>. Read as horse: Zebra. Drawn just now" in told
-
-
-def test_what_cannot_begin_ends_in_a_sentence(
+def test_a_fault_of_any_run_and_what_cannot_begin_end_in_a_sentence(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    w, says = visitor.w, "The run failed on the server. KeyError"
     *_, told = visitor.presses("a cat")
-    assert texts.NO_METHODS in told[visitor.w.status]
-    monkeypatch.setattr("lantern_demo.ui.compare.seeded", lambda *_: {}["type"])
-    *_, told = visitor.presses("a cat", "vanilla")
-    assert "KeyError" in told[visitor.w.status]
+    assert texts.NO_METHODS in told[w.status]
+    visitor.draws("a cat", "lantern")
+    monkeypatch.setattr(Service, "request", lambda *_, **__: {}["type"])
+    *_, drawn = visitor.presses("a cat", "vanilla")
+    *_, twin = compare_twins(visitor.service, w, w.status, None, "lantern", visitor.result)
+    assert says in drawn[w.status] and says in twin[w.status] and says in visitor.repeats()
 
 
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (NotAllowed("cfg_scale", "must be less"), "Guidance (CFG scale) must be less."),
-        (NotAllowed("prompt", "is empty; say what!"), "The prompt is empty; say what!"),
-        (NotAllowed("methods", "must be a list"), "Methods must be a list."),
-        (Refused("seed and tree are gone"), "Seed and tree are gone."),
-    ],
-)
-def test_a_refusal_has_the_label_of_its_parameter(error: ValueError, told: str) -> None:
-    """And whatever word another sentence begins with, it is none."""
-    assert texts.to_visitor(error) == told
+@pytest.mark.slow
+def test_a_frame_of_the_page_holds_only_what_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files and characters of an answer do not grow with what has finished; pictures come last. The
+    model has a preset of its own.
+    """
+    config = write_tiny_model(tmp_path / "guided") / "config.json"
+    own = json.loads(config.read_text(encoding="utf-8")) | {"preset": {"cfg_scale": 1.5}}
+    config.write_text(json.dumps(own), encoding="utf-8")
+    monkeypatch.setattr("lantern_demo.ui.frames.FRAME_SECONDS", 0.0)
+    service, w, event = page_of(config.parent, draw)
+    service.wait()
+    methods = [method.id for method in METHODS.values() if method.default]
+    pressed = Visitor(service, w, event.fn.args[3]).presses("a cat", *methods, cfg_scale=1.5)
+    opening, *frames = [answer for answer in pressed if w.stage in answer]
+    assert [w.page_run in answer for answer in (opening, *frames)].count(True) == 1
+    views = [json.loads(answer[w.stage]) for answer in frames]
+    assert len(views) > 50 and not any("pictures" in view for view in views)
+    marks = Counter(
+        (method, *mark) for view in views for method, new in view["fresh"].items() for mark in new
+    )
+    assert 0 < max(marks.values()) <= FRAMES_TOLD, "told again a few times alone"
+    page_run = opening[w.page_run]
+    for method, entry in page_run.record["methods"].items():
+        told = {place: token for name, place, _, token in marks if name == method}
+        assert [told[place] for place in range(entry["tokens"])] == entry["token_ids"]
+    assert set(page_run.files) == set(methods)
+    final = json.loads(settle(service, w, page_run, [])[w.stage])
+    assert all(lane["picture"] for lane in final["lanes"]), "what a browser skipped is there"
+    for lane in [*views[-1]["lanes"], *final["lanes"]]:
+        assert "guidance" not in lane["ran"], "the folder's own preset needs no words"
+
+
+def test_what_cannot_be_repeated_is_told(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also pieces that differ from those of the record."""
+    monkeypatch.setattr("lantern_demo.ui.compare.REPEATS", 1)
+    assert visitor.repeats() == status_html(texts.NOTHING_TO_REPEAT, "refused")
+    visitor.draws("a cat", "eagle1")
+    visitor.result.record["methods"]["eagle1"]["token_ids"][2] += 1
+    assert "EAGLE-1: other pieces, from piece 3 on." in visitor.repeats()
+
+
+def test_the_page_says_that_the_methods_did_not_race(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lantern_demo.runs.pipeline.no_room_to_race", lambda *_: "no room")
+    _, told = visitor.draws("a cat", "eagle1")
+    assert "one after the other, not as a race: no room." in told
+
+
+def test_the_place_in_the_queue_is_told(visitor: Visitor) -> None:
+    """Whoever has the turn counts, and all who wait."""
+    service, w = visitor.service, visitor.w
+    for place, turn in ((3, service.wait().turn()), (2, nullcontext())):
+        with turn:
+            told = begin(service, lambda: 2, w, w.status, False, PageRun())[w.status]
+        assert told == status_html(texts.waits(place, service.last_seconds), "waits")
 
 
 # -- links
 
 
-def test_a_link_is_drawn_and_a_reload_is_not(visitor: Visitor) -> None:
-    """Of what is not drawn the nearest is."""
+def test_a_link_is_drawn_and_a_reload_is_not(
+    visitor: Visitor, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the model is still loaded. Lanes of no pieces would be done at once."""
+    monkeypatch.setattr(visitor.service, "info", info_of(folder))
     w, form = visitor.w, visitor.form
     asked = {"prompt": "pizza", "seed": "9", "top_p": "0.5"}
     for came_by, go, words in (
@@ -316,6 +359,7 @@ def test_a_link_is_drawn_and_a_reload_is_not(visitor: Visitor) -> None:
         assert (found[w.go], found[form.seed]) == (go, 9) and words in found[w.status]
         assert found[form.prompt] == "pizza" and found[form.others]["top_p"] == 0.5
         assert texts.NOT_DRAWN_YET in found[w.stage], "an example would look like the answer"
+        assert {lane["total"] for lane in json.loads(found[w.stage])["lanes"]} == {16}
     assert not visitor.comes({"utm_source": "x"})
 
 
@@ -369,26 +413,6 @@ def test_a_tab_has_its_runs_until_many_others_came() -> None:
     assert visits.of("mine") == visits.of("") == visits.of("x" * 65) == []
 
 
-def test_a_setting_that_is_newer_than_a_recording_has_its_default_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or the recording had no link."""
-    record: Any = recorded_runs()[0].record
-    older = {name: value for name, value in record["settings"].items() if name != "neighbours"}
-    save(tmp_path / "01.json.gz", {**record, "settings": older}, {})
-    monkeypatch.setattr("lantern_demo.ui.recorded.FOLDER", tmp_path)
-    assert recorded_runs.__wrapped__()[0].record == record
-
-
-def test_a_link_of_a_folder_that_is_still_loaded_has_lanes_of_its_grid(
-    visitor: Visitor, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Lanes of no pieces would be done at once."""
-    monkeypatch.setattr(visitor.service, "info", info_of(folder))
-    stage = json.loads(visitor.comes({"prompt": "two blue lanterns"})[visitor.w.stage])
-    assert stage["grid"] == 4 and {lane["total"] for lane in stage["lanes"]} == {16}
-
-
 def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(visitor: Visitor) -> None:
     """Not by a visit, nor by the end of a run."""
     w = visitor.w
@@ -408,17 +432,15 @@ def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(visitor: Visitor) 
     assert hand_out_sheet(w, PageRun(), "a.host") == {w.file: None}
 
 
-LINK = {"prompt": "a cat", "methods": "vanilla,foo", "seed": "9"}
-
-
 def test_a_bad_link_shows_the_recording_and_a_sentence(visitor: Visitor) -> None:
     """And fills in what else it has. Names that no link has are not read: beside timed runs they
     would take seconds, and strangers may send thousands.
     """
     w, form = visitor.w, visitor.form
-    foreign = {f"utm_{number}": "x" for number in range(16_000)}
+    asked = {"prompt": "a cat", "methods": "vanilla,foo", "seed": "9"}
+    asked |= {f"utm_{number}": "x" for number in range(16_000)}
     with patch.object(link, "read", wraps=link.read) as reads:
-        found = visitor.comes(LINK | foreign)
+        found = visitor.comes(asked)
     assert reads.call_count <= len(link.KNOWN) + 2
     assert "Method must be one of" in found[w.status] and "foo" in found[w.status]
     assert found[form.prompt] == "a cat" and found[form.seed] == 9
@@ -439,6 +461,7 @@ def test_paper_settings_fill_the_fields_and_the_rest(visitor: Visitor) -> None:
     papers, reset = (preset(visitor.service, form, form.seed, paper) for paper in (True, False))  # type: ignore[arg-type]
     assert set(form.knobs) == set(FIELDS) and set(papers[form.others]) == set(OTHERS)
     assert papers[form.knobs["tree"]] == "paper" and papers[form.others]["neighbours"] == "raw"
+    assert papers[form.knobs["lantern_k"]] == 63, "the codebook has 64 tokens"
     assert texts.PAPER_SLOW in str(papers[form.seed]), "before Draw"
     assert "top_p" not in reset[form.note]
 
@@ -450,15 +473,3 @@ def test_a_model_without_a_drafter_offers_the_methods_that_it_has(
     monkeypatch.setattr(Service, "unavailable", drafting)
     found = choose(visitor.service, visitor.form)[visitor.form.methods]
     assert [value for _, value in found["choices"]] == ["vanilla", "sjd"] and found["value"]
-
-
-def test_the_head_says_what_draws_here_and_links_the_papers_and_a_spaces_code(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for space in ("someone/lantern", ""):
-        monkeypatch.setenv("SPACE_ID", space)
-        head = _top(visitor.service)
-        assert all(f'"{paper}"' in head for paper in texts.PAPERS.values())
-        assert ("huggingface.co/spaces/someone/lantern/tree/main" in head) == bool(space)
-    monkeypatch.setattr(visitor.service, "info", INFO)
-    assert "31\u00a0M-parameter" in _top(visitor.service)

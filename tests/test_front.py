@@ -17,28 +17,20 @@ from tiny import ran
 
 from examples import ranks
 from examples.quality import drawing, run
-from examples.quality.points import Point, points_of
-from lantern_demo.decoding.methods import METHODS
+from examples.quality.points import points_of
 from lantern_demo.runs.load import load
 from lantern_demo.runs.pipeline import Pipeline
 
 ALONE = ranks.Place(0, 1, torch.device("cpu"))
-PROMPTS = [
-    f"{n} red round lanterns over a lake at dusk" for n in ("one", "two", "three") for _ in range(2)
-]
-
-
-@pytest.fixture(scope="module")
-def points(pipe: Pipeline) -> list[Point]:
-    return points_of(pipe, list(METHODS), "small")
 
 
 def test_an_interrupted_drawing_goes_on_whatever_drew_before(
-    pipe: Pipeline, points: list[Point], tmp_path: Path
+    pipe: Pipeline, tmp_path: Path
 ) -> None:
     """In the file, and in the part of another process, whose last line is cut off."""
-    some = [point for point in points if point.method in ("vanilla", "eagle1")]
-    jobs = drawing.jobs_of(some, counts_of(some, 4), PROMPTS)
+    points = points_of(pipe, ["eagle1"], "small")
+    prompts = 2 * ["two red lanterns"] + 2 * ["three red round lanterns over a lake at dusk"]
+    jobs = drawing.jobs_of(points, dict.fromkeys((point.name for point in points), 4), prompts)
     firsts = [job.picture for job in jobs]
     assert firsts == sorted(firsts)  # of every point about as many at any time
     whole = drawing.draw(pipe, jobs, tmp_path / "whole.jsonl", ALONE)
@@ -50,10 +42,6 @@ def test_an_interrupted_drawing_goes_on_whatever_drew_before(
         assert drawing.draw(pipe, jobs, file, ALONE) == whole
     assert [given.args[1] for given in drawn.call_args_list] == [*jobs[5:7], *jobs[8:]]
     assert not part.exists() and len(drawing.lines_of(file)) == len(jobs)
-
-
-def counts_of(points: list[Point], pictures: int = 6) -> drawing.Counts:
-    return {p.name: 2 if p.group == "sweep" else pictures for p in points}
 
 
 def test_what_is_drawn_depends_on_the_weights_that_draw_it(
@@ -72,7 +60,6 @@ def test_what_is_drawn_depends_on_the_weights_that_draw_it(
 
 
 def rows_of(out: Path) -> dict[str, Any]:
-    """The rows of a folder's report by their names."""
     rows = json.loads((out / "front.json").read_text(encoding="utf-8"))["rows"]
     return {row["name"]: row for row in rows}
 
@@ -105,19 +92,15 @@ def test_the_whole_command_on_a_small_model_and_again_by_two_processes(
     assert again == rows
 
 
-# -- under torchrun
-
-
-def test_every_process_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_process_of_torchrun_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     current: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", current.append)
-    assert ranks.place_of("auto") == (0, 1, torch.device("cuda:0"))
     for name, value in (("RANK", "5"), ("WORLD_SIZE", "6"), ("LOCAL_RANK", "1")):
         monkeypatch.setenv(name, value)
     assert ranks.place_of("auto") == (5, 6, torch.device("cuda:1"))
-    assert [device.index for device in current] == [0, 1]
+    assert current == [torch.device("cuda:1")]
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(ValueError, match="--nproc-per-node must be at most 2 here"):
         ranks.place_of("auto")

@@ -124,21 +124,12 @@ def test_a_link_has_the_previews_of_this_page(server: str) -> None:
         assert picture.size == (1200, 630) and answer.headers["content-type"] == "image/png"
 
 
-def test_the_queue_outlives_a_session_that_is_lost(served: SimpleNamespace) -> None:
-    """One that waits names its session "", for which Gradio keeps no messages."""
-    served.gate.clear()
-    assert call(served, "runs").status_code == 200
-    wait_for(lambda: not waiting(served.url))
-    assert call(served, "nameless", session_hash="").status_code == 200
-    assert call(served, "last").status_code == 200
-    served.gate.set()
-    wait_for(lambda: served.ran == ["runs", "nameless", "last"])
-
-
-def test_a_queue_in_which_a_request_waits_is_calm(
+def test_a_queue_outlives_a_session_that_is_lost_and_is_calm_while_requests_wait(
     served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It makes no short pauses; unpatched, hundreds in a second."""
+    """One names its session "", for which Gradio keeps no messages. A calm queue makes no short
+    pauses; unpatched, hundreds in a second.
+    """
     pauses, sleep = [], asyncio.sleep
 
     async def counted(seconds: float, *more: Any) -> Any:
@@ -146,16 +137,16 @@ def test_a_queue_in_which_a_request_waits_is_calm(
             pauses.append(seconds)
         return await sleep(seconds, *more)
 
-    served.gate.clear()
-    ran = len(served.ran)
-    for value in ("runs", "waits"):
-        assert call(served, value).status_code == 200
-    wait_for(lambda: waiting(served.url) == 1)
+    assert call(served, "runs").status_code == 200
+    wait_for(lambda: not waiting(served.url))
+    assert call(served, "nameless", session_hash="").status_code == 200
+    assert call(served, "last").status_code == 200
+    wait_for(lambda: waiting(served.url) == 2)
     monkeypatch.setattr(asyncio, "sleep", counted)
     time.sleep(1)
     found = len(pauses)
     served.gate.set()
-    wait_for(lambda: len(served.ran) == ran + 2)
+    wait_for(lambda: served.ran == ["runs", "nameless", "last"])
     assert found < 10
 
 

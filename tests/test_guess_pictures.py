@@ -53,11 +53,6 @@ def test_the_nodes_of_a_tree_are_shown_with_the_guesses_above_them(
     assert [square is None for square in ends] == [False, False, False, True, True]
 
 
-def test_nothing_is_decoded_outside_a_lease(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.ui.guess_pictures.on_zero_gpu", lambda: True)
-    assert look(step()) == {"error": texts.to_visitor(ValueError(texts.NO_LOOK_HERE))}
-
-
 WRONG_TREES = {"at": TOKENS}, {"parents": [0, 0, 0, 1, 4]}, {"tokens": [10**9] * 5}
 WRONG: list[dict[str, Any]] = [{"tree": TREE | changed} for changed in WRONG_TREES]
 WRONG += [{"tree": dict(TREE, tokens=[3] * 18, parents=[0] * 18)}, {"model": "../tiny"}]
@@ -71,10 +66,14 @@ def test_what_is_no_step_is_refused_by_a_sentence(look: Look, changes: dict[str,
     assert set(found) == {"error"} and len(found["error"]) < 400
 
 
-def test_nothing_is_decoded_beside_a_run(look: Look, tiny_service: Service) -> None:
+def test_nothing_is_decoded_beside_a_run_nor_outside_a_lease(
+    look: Look, tiny_service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with tiny_service.wait().turn():
         assert look(step()) == {"error": texts.LOOK_LATER, "later": True}
     assert "error" not in look(step())
+    monkeypatch.setattr("lantern_demo.ui.guess_pictures.on_zero_gpu", lambda: True)
+    assert look(step()) == {"error": texts.to_visitor(ValueError(texts.NO_LOOK_HERE))}
 
 
 def test_looking_over_http(server: str) -> None:

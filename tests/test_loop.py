@@ -1,6 +1,4 @@
-"""The loop on table models: one engine for every method, the image's ends, seeds, cancelling, cache
-and clock.
-"""
+"""The loop on table models: one engine for every method, the image's ends, cache and clock."""
 
 from __future__ import annotations
 
@@ -99,38 +97,16 @@ def test_ends_of_the_image(method: str, count: int) -> None:
         assert len(steps[1].tree_tokens) == 1, "nothing to draft for the last token"
 
 
-@pytest.mark.parametrize("method", ALL)
-def test_seeds(method: str) -> None:
-    sequences = [tuple(run(method, seed=seed)[1].tokens) for seed in (0, 1, 2)]
-    assert len(set(sequences)) == 3
-    torch.rand(5)  # nothing depends on global state
-    assert tuple(run(method, seed=1)[1].tokens) == sequences[1]
-
-
-@pytest.mark.parametrize("noise", ["independent", "shared"])
-def test_every_bit_of_a_seed_counts(noise: str) -> None:
+def test_every_bit_of_a_seed_counts() -> None:
     seeds = [0, *(2**bit for bit in range(32))]
-    sequences = [tuple(run("vanilla", 12, seed, noise=noise)[1].tokens) for seed in seeds]
+    sequences = [tuple(run("vanilla", 12, seed)[1].tokens) for seed in seeds]
     assert len(set(sequences)) == len(seeds)
-
-
-@pytest.mark.parametrize("method", ALL)
-def test_cancelling_and_inference_mode(method: str) -> None:
-    events = start(method)
-    for _ in range(3):
-        next(events)
-        assert not torch.is_inference_mode_enabled(), "it must not leak into the consumer"
-    events.close()
-    assert list(events) == [] and not torch.is_inference_mode_enabled()
 
 
 @pytest.mark.parametrize(
     ("call", "complaint"),
     [
-        (
-            partial(start, "lantern++", drafts=Window(4)),
-            "which relaxes; Window needs the exact rule",
-        ),
+        (partial(start, "lantern++", drafts=Window(4)), "Window needs the exact rule"),
         (partial(start, "lantern", neighbours=NEIGHBOURS[:, :3]), r"has shape \[12, 3\]"),
         (partial(start, "eagle2", drafts=DynamicTree(20, 1, 30)), "20 children per node"),
         (partial(start, "eagle1", drafter=None), "drafter is None; StaticTree needs one"),
@@ -144,10 +120,6 @@ def test_cancelling_and_inference_mode(method: str) -> None:
 def test_bad_arguments_are_refused_at_the_call(call: Any, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         call()
-
-
-def test_vanilla_needs_no_drafter() -> None:
-    assert run("vanilla", drafter=None)[1].tokens == run("vanilla")[1].tokens
 
 
 def test_cache_writes_moves_and_limits() -> None:
@@ -172,17 +144,12 @@ def test_cache_hides_a_prompts_padding_where_it_stays() -> None:
         hidden = [True] * padded + [False] * (6 - padded)
         assert cache.padding.isinf().flatten(1).tolist() == [[False] * 6, hidden]
         assert (cache.bias(None, 4) is None) == (padded == 0)
-    bias = cache.bias(torch.tensor([[True, True, False, True]]), 4)
-    assert bias is not None
-    assert bias.isinf()[:, 0, 0].tolist() == [[0, 0, 1, 0], [1, 0, 1, 0]]
 
 
-def test_consumer_time_is_not_counted() -> None:
-    seen: list[Step | Decoded] = []
+def test_neither_the_clock_nor_the_mode_of_a_run_reaches_its_consumer() -> None:
     for event in start("vanilla", 4):
-        seen.append(event)
+        assert not torch.is_inference_mode_enabled(), event
         since = perf_counter()
         while perf_counter() - since < 0.05:
             pass
-    result = seen[-1]
-    assert len(seen) == 5 and isinstance(result, Decoded) and result.decode_seconds < 0.15
+    assert isinstance(event, Decoded) and event.decode_seconds < 0.15

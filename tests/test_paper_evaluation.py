@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from tiny import command
 from torch import Tensor, nn
 
 from examples.paper_evaluation import run, scorers
@@ -39,58 +40,37 @@ class Means(nn.Module):
         return (nn.functional.adaptive_avg_pool2d(images.float() / 255, 2).flatten(1),)
 
 
-@pytest.fixture(autouse=True)
-def _no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No weights are here, and none can be fetched."""
-
-    def asked(*_: Any, **__: Any) -> None:
-        raise AssertionError("asked the network")
-
-    monkeypatch.setattr("socket.create_connection", asked)
+def test_captions_become_scores(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scorers that are missing are named; nothing is fetched for them. A run goes on where it was
+    stopped. Captions are of the official file's form: images out of order, two captions each.
+    """
+    monkeypatch.setattr("socket.create_connection", None)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
-
-
-@pytest.fixture
-def captions(tmp_path: Path) -> Path:
-    """Eight images of the official file's form, out of order, two captions each."""
+    monkeypatch.setattr(scorers, "fidelity", lambda *_: FIDELITY)
+    monkeypatch.setattr(scorers, "inception", Means)
+    monkeypatch.setitem(sys.modules, "hpsv2", None)
+    captions, out, real = (tmp_path / name for name in ("captions.json", "out", "real"))
     notes = [
         {"image_id": 90 - 10 * i, "caption": caption}
         for i, word in enumerate(COLOURS)
         for caption in ("a sky", f"a {word} lantern ")
     ]
-    file = tmp_path / "captions_val2017.json"
-    file.write_text(json.dumps({"annotations": notes}), encoding="utf-8")
-    return file
-
-
-def evaluate(folder: Path, out: Path, captions: Path, *more: str) -> None:
-    given = ["--model", str(folder), "--out", str(out), "--captions", str(captions)]
-    run.main(["coco5k", *given, "--device", "cpu", "--methods", "lantern++", *more])
-
-
-def test_captions_become_scores(
-    folder: Path, tmp_path: Path, captions: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Scorers that are missing are named."""
-    monkeypatch.setattr(scorers, "fidelity", lambda *_: FIDELITY)
-    monkeypatch.setattr(scorers, "inception", Means)
-    monkeypatch.setitem(sys.modules, "hpsv2", None)
-    out, real = tmp_path / "out", tmp_path / "real"
+    captions.write_text(json.dumps({"annotations": notes}), encoding="utf-8")
     real.mkdir()
     for i in range(6):
         Image.effect_noise((40, 36), 30 + 5 * i).save(real / f"{i}.png")
-    asked = ("--pictures", "8", "--real", str(real), "--candidates", "vanilla again")
-    evaluate(folder, out, captions, *asked)
-    report, manifest = (
-        json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("coco5k", "manifest")
-    )
-    needs = (
-        "precision (and recall) needs the weights",
-        "clip-vit-base-patch32, which",
-        "needs hpsv2",
-    )
+    files = "--model", folder, "--captions", captions, "--real", real, "--out", out
+    chosen = "--device", "cpu", "--methods", "lantern++", "--candidates", "vanilla again"
+
+    def read(name: str) -> Any:
+        return json.loads((out / name).read_text(encoding="utf-8"))
+
+    command(run, "coco5k", *files, *chosen, "--pictures", 8)
+    report = read("coco5k.json")
+    needs = ("(and recall) needs the weights", "clip-vit-base-patch32, which", "needs hpsv2")
     for said, need in zip(report["missing"], needs, strict=True):
         assert need in said and said in (out / "coco5k.md").read_text(encoding="utf-8")
     assert [row["name"] for row in report["rows"]] == ["vanilla", "lantern++", "vanilla again"]
@@ -98,12 +78,12 @@ def test_captions_become_scores(
         assert set(row["scores"]) == {"fid", "kid"} and row["pictures"] == 8
         assert row["scores"]["kid"] == 6  # pictures of the smaller set
     assert report["rows"][0]["tokens_per_step"] == 1 < report["rows"][1]["tokens_per_step"]
-    assert [(p["id"], p["prompt"]) for p in manifest["prompts"]] == [
+    assert [(p["id"], p["prompt"]) for p in read("manifest.json")["prompts"]] == [
         (str(20 + 10 * i), f"a {word} lantern") for i, word in enumerate(reversed(COLOURS))
     ]
-    files = sorted(file.name for file in (out / "lantern++").iterdir())
-    assert files == [f"{i:05}.png" for i in range(8)]
+    drawn = sorted(file.name for file in (out / "lantern++").iterdir())
+    assert drawn == [f"{i:05}.png" for i in range(8)]
 
     (out / "lantern++" / "00001.png").unlink()  # it is drawn from its tokens again
-    evaluate(folder, out, captions, *asked)
-    assert json.loads((out / "coco5k.json").read_text(encoding="utf-8"))["rows"] == report["rows"]
+    command(run, "coco5k", *files, *chosen, "--pictures", 8)
+    assert read("coco5k.json")["rows"] == report["rows"]

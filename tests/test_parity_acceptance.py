@@ -40,32 +40,24 @@ def drafts(case: Golden, sampled: bool) -> Iterator[tuple[int, Draft]]:
     children = tree.children[tree.inner]
     for trial, tokens in enumerate(golden["node_tokens"]):
         drawn = tokens[children.clamp(min=0)].masked_fill(children < 0, -1)
-        probs = [
-            golden[f"static_dist_level{level}"][trial]
-            for level in range(tree.depth if sampled else 0)
-        ]
-        yield trial, Draft(tree, tokens, drawn, torch.cat(probs) if sampled else None)
-
-
-def uniforms_used(draft: Draft) -> list[int]:
-    """Per node how many uniforms are used up when the walk gets there: one for each child tried, in
-    order.
-    """
-    parents, children = draft.tree.parents.tolist(), draft.tree.children.tolist()
-    used = [0] * len(parents)
-    for node in range(1, len(parents)):
-        tried = [child for child in children[parents[node]] if 0 <= child <= node]
-        used[node] = used[parents[node]] + len(tried)
-    return used
+        q = None
+        if sampled:
+            q = torch.cat([golden[f"static_dist_level{at}"][trial] for at in range(tree.depth)])
+        yield trial, Draft(tree, tokens, drawn, q)
 
 
 def scripted_uniforms(draft: Draft, script: list[float]) -> Tensor:
-    """[n, width + 1]: the script's draws, consumed in order, laid out by node and draw number."""
-    table = []
-    for start, row in zip(uniforms_used(draft), draft.tree.children.tolist(), strict=True):
-        tried = [sum(child >= 0 for child in row[:rank]) for rank in range(len(row) + 1)]
+    """[n, width + 1]: the script's draws, consumed in order, laid out by node and draw number. A
+    walk uses one for each child that it tries.
+    """
+    parents, children = draft.tree.parents.tolist(), draft.tree.children.tolist()
+    used, table = [0] * len(parents), []  # those used when the walk gets to a node
+    for node, row in enumerate(children):
+        if node > 0:
+            tried = [child for child in children[parents[node]] if 0 <= child <= node]
+            used[node] = used[parents[node]] + len(tried)
         # What lies past the end of the script is the bonus token's, which is not drawn here.
-        table.append([script[min(start + rank, len(script) - 1)] for rank in tried])
+        table.append([script[min(used[node] + at, len(script) - 1)] for at in range(len(row) + 1)])
     return torch.tensor(table, dtype=torch.float64)
 
 
@@ -96,12 +88,8 @@ def test_sampled_decisions(case: Golden, name: str, kind: str) -> None:
         assert len(found.path) - 1 == length
         if length:  # else the recorded candidate means nothing
             assert found.path == golden["retrieve_indices"][best, : length + 1].tolist()
-        last = found.path[-1]
-        tried = int((draft.tree.children[last] >= 0).sum())
-        assert uniforms_used(draft)[last] + tried == int(wanted["draws"][trial])
-        probs = probs_of_the_bonus(
-            rule, draft, lantern_probabilities(logits, sampling), last, neighbours, uniforms
-        )
+        p = lantern_probabilities(logits, sampling)
+        probs = probs_of_the_bonus(rule, draft, p, found.path[-1], neighbours, uniforms)
         torch.testing.assert_close(probs, wanted["sample_p"][trial], atol=2e-6, rtol=2e-5)
 
 

@@ -8,7 +8,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from released import Golden, cases, lantern_drafter, lantern_target, listed_paths, parts_like
+from released import (
+    Golden,
+    anole,
+    anole_drafter,
+    cases,
+    lantern_drafter,
+    lantern_target,
+    listed_paths,
+    parts_like,
+)
 from released_rule import as_released, released_rule
 from runs import decode
 
@@ -28,19 +37,25 @@ def _released(monkeypatch: pytest.MonkeyPatch) -> None:
     as_released(monkeypatch)
 
 
-def models_of(case: Golden, prompt: str) -> tuple[Any, Any, Any]:
-    """A case's target and drafter, and the recorded features of a prompt as their condition."""
-    golden, target = case.tensors, lantern_target(case)
+def models_of(case: Golden, run: str) -> tuple[Any, Any, Any]:
+    """A case's target and drafter, and their condition: the recorded ids or features of a run's
+    prompt.
+    """
+    golden, prompt = case.tensors, run.split(".")[0]
+    if f"{prompt}.ids" in golden:
+        condition = anole().condition(golden[f"{prompt}.ids"][None], None, True)
+        return anole(), anole_drafter(), condition
     features, mask = golden[f"{prompt}.t5_embeddings"], golden[f"{prompt}.t5_mask"].bool()
-    return target, lantern_drafter(case), target.condition(*left_pad(features, mask), True)
+    condition = lantern_target().condition(*left_pad(features, mask), True)
+    return lantern_target(), lantern_drafter(), condition
 
 
-def decoded(case: Golden, models: tuple[Any, Any, Any], way: Way, tokens: int) -> Iterator[Any]:
+def decoded(case: Golden, run: str, way: Way, tokens: int) -> Iterator[Any]:
     """The steps and the result of a greedy run."""
     rule, drafts = way
     sampling = Sampling(temperature=0, cfg_scale=case.about["cfg_scale"])
     knobs: dict[str, Any] = {"sampling": sampling, "neighbours": case.tensors["nearest"]}
-    return decode(*models, num_tokens=tokens, rule=rule, drafts=drafts, **knobs)
+    return decode(*models_of(case, run), num_tokens=tokens, rule=rule, drafts=drafts, **knobs)
 
 
 def way_of(case: Golden, run: str) -> Way:
@@ -58,11 +73,10 @@ def way_of(case: Golden, run: str) -> Way:
     return rule, DynamicTree(case.about["top_k"], case.about["depth"], case.about["total_token"])
 
 
-def runs(file: Golden) -> list[str]:
-    return [run for run in parts_like(r"(.*)\.tokens")(file) if not run.endswith(".ar")]
-
-
-def same_steps(case: Golden, run: str, models: tuple[Any, Any, Any]) -> None:
+@pytest.mark.parametrize(
+    ("case", "run"), cases("greedy pictures", parts_like(r"(.*(?<!\.ar))\.tokens"))
+)
+def test_tokens_and_steps(case: Golden, run: str) -> None:
     """A run's tokens and what each step accepted are the recorded ones.
 
     The released code runs on until there are more than enough tokens; with one more than that the
@@ -71,18 +85,13 @@ def same_steps(case: Golden, run: str, models: tuple[Any, Any, Any]) -> None:
     golden, way = case.tensors, way_of(case, run)
     wanted = golden[f"{run}.accept_length_per_step"].tolist()
     chosen = golden[f"{run}.best_candidate_per_step"].tolist()
-    _, *steps, result = decoded(case, models, way, 1 + sum(length + 1 for length in wanted) + 1)
+    _, *steps, result = decoded(case, run, way, 1 + sum(length + 1 for length in wanted) + 1)
     assert result.tokens[: case.about["max_length"]] == golden[f"{run}.tokens"].tolist()
     steps = steps[: len(wanted)]
     assert [step.accepted_length - 1 for step in steps] == wanted
     assert [best_candidate(step, isinstance(way[1], StaticTree)) for step in steps] == chosen
     mean = sum(step.accepted_length for step in steps) / len(steps)
     assert mean == pytest.approx(float(golden[f"{run}.mean_accept"]), abs=1e-6)
-
-
-@pytest.mark.parametrize(("case", "run"), cases("greedy pictures", runs))
-def test_tokens_and_steps(case: Golden, run: str) -> None:
-    same_steps(case, run, models_of(case, run.split(".", 1)[0]))
 
 
 def best_candidate(step: Step, ordered: bool) -> int:
@@ -93,11 +102,9 @@ def best_candidate(step: Step, ordered: bool) -> int:
     return next(number for number, path in enumerate(paths) if path[: len(step.path)] == step.path)
 
 
-@pytest.mark.parametrize(
-    ("case", "prompt"), cases("greedy pictures", parts_like(r"(.*)\.ar\.tokens"))
-)
-def test_tokens_without_drafts(case: Golden, prompt: str) -> None:
+@pytest.mark.parametrize(("case", "run"), cases("greedy pictures", parts_like(r"(.*\.ar)\.tokens")))
+def test_tokens_without_drafts(case: Golden, run: str) -> None:
     length = case.about["max_length"]
-    *_, result = decoded(case, models_of(case, prompt), VANILLA, length)
-    assert result.tokens == case.tensors[f"{prompt}.ar.tokens"].tolist()
+    *_, result = decoded(case, run, VANILLA, length)
+    assert result.tokens == case.tensors[f"{run}.tokens"].tolist()
     assert result.steps == length - 1

@@ -33,15 +33,11 @@ from lantern_demo.scenes import (
     plural,
 )
 
-INFO = REGISTRY["lantern-scenes"]
 BOOK = Phrasebook(frozenset(vocabulary()))
 
 
-def test_the_bundled_model_knows_the_words_of_captions() -> None:
-    assert INFO.vocabulary is not None and INFO.vocabulary >= set(vocabulary())
-
-
 def test_the_phrases_are_those_of_the_vocabulary() -> None:
+    assert REGISTRY["lantern-scenes"].vocabulary >= set(vocabulary())
     for part, classes in WORDINGS.items():
         assert [set(option) for option in BOOK.parts[part]] == [set(option) for option in classes]
     assert {word for words, *_ in BOOK.readings for word in words.split()} - BOOK.words == {"hill"}
@@ -78,23 +74,6 @@ def test_captions_of_every_wording_are_read(omit: bool) -> None:
         assert BOOK.completed(prompt).prompt == prompt
 
 
-@pytest.mark.parametrize(
-    ("prompt", "said"),
-    [
-        ("A Golden\tLANTERN, near the Hills!", "one, golden, lantern, over the hills"),
-        ("two sky lanterns under a moonless sky", "two, sky, lantern, under a moonless sky"),
-        ("a lantern and four more lanterns", "four, lantern"),
-        ("redder lanterns of the nighttime", "lantern"),
-        ("Two kitties on the water", "two, cat, on the water"),
-        ("an apple and a castle up the hill", "one, apple, on a hill"),
-        ("a zebra over a lake", "over a lake"),
-    ],
-)
-def test_what_a_prompt_says(prompt: str, said: str) -> None:
-    assert ", ".join(BOOK.read(prompt).wording.values()) == said
-
-
-MOON = "with a full moon"
 ONE_KIND, ONE_THING, AT_MOST = "one kind of thing", "one of a thing", "at most four lanterns"
 NOT_LEFT_OUT = "cannot leave a thing out"
 SHY, NO_WIDTH, MARK = "\u00ad", "\u200b", "\ufeff"
@@ -104,15 +83,16 @@ SHY, NO_WIDTH, MARK = "\u00ad", "\u200b", "\ufeff"
     ("prompt", "drawn", "why"),
     [
         ("12 lanterns at night", "four round lanterns over a lake at night", AT_MOST),
-        ("red lanterns and the moon", "three red round lanterns over a lake at dusk " + MOON, ""),
+        ("a lantern and four more lanterns", "four round lanterns over a lake at dusk", ""),
+        ("red lanterns and the moon", f"{USUAL} with a full moon", ""),
         ("two red zebra sky lanterns by the lake", "two red sky lanterns by the lake at dusk", ""),
+        ("Golden\tLANTERN near Hills!", "one golden round lantern over the hills at dusk", ""),
+        ("redder lanterns of the nighttime", "three round lanterns over a lake at dusk", ""),
         ("four box lanterns in a field at dawn!", "four box lanterns in a field at dawn!", ""),
         ("a green box lantern and an apple", "one green box lantern over a lake at dusk", ONE_KIND),
-        ("a fluffy cat with a moon", "a cat with a full moon", ""),
         ("one apple up the hill under a moonless sky", "an apple in the hills without a moon", ""),
         ("two KITTENS by the lake at sunset", "a cat on a lake at dusk", ONE_THING),
         ("a red cat", "a cat", ONE_THING),
-        ("a fish at night", "a fish at night", ""),
         ("5 fish", "a fish", ONE_THING),
         ("a cat and her kittens", "a cat", ""),
         ("a cat in a tree", "a cat", ONE_KIND),
@@ -160,9 +140,7 @@ def test_a_refusal_names_what_is_nearest_by_meaning(prompt: str, thing: str, off
         ("\u2764\ufe0f", "a heart", "; \u2764"),
         ("\U0001f3e1", "a house", "; \U0001f3e1"),  # house with garden
         ("a castel, two catz", "a castle", "two, catz cat; castel"),
-        ("a lamp", USUAL, "; lamp"),
         ("a dog riding a bike", "a dog", "riding, bike car"),
-        ("a red car at night", "a car at night", "red"),
         ("red and blue lanterns", USUAL, "blue"),
         ("five red lanterns", USUAL.replace("three", "four"), ""),
         ("a big hat for Maria", USUAL, "big, hat, Maria"),
@@ -199,7 +177,6 @@ def test_a_slip_of_the_keys_is_the_thing(thing: str) -> None:
         ("the kitten, please, at night", "place over the hills", "a cat in the hills at night"),
         ("a cat in the hills", "place over the hills", "a cat"),
         ("a lantern at dawn", "count three", "three lanterns at dawn"),
-        ("golden lanterns", "time at night", "golden lanterns at night"),
     ],
 )
 def test_a_chip_edits_a_prompt(before: str, chip: str, after: str) -> None:

@@ -5,14 +5,12 @@ be run.
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import os
 import sys
 import threading
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +19,7 @@ from weakref import WeakSet
 
 import pytest
 import torch
-from tiny import page_of, ran, write_tiny_model
+from tiny import ran
 
 from lantern_demo import load
 from lantern_demo.decoding import timing
@@ -35,14 +33,7 @@ from lantern_demo.runs import pipeline, race
 from lantern_demo.runs.pipeline import Drawing, Pipeline
 from lantern_demo.runs.race import SLICE_SECONDS, Rotation
 from lantern_demo.runs.result import MethodFailed, Result
-from lantern_demo.ui import compare, files, texts
-from lantern_demo.ui.actions import begin
-from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle
-from lantern_demo.ui.components import status_html
-from lantern_demo.ui.form import OTHERS
-from lantern_demo.ui.run_state import PageRun
 from lantern_demo.ui.service import Service
-from lantern_demo.ui.twin import compare_twins
 
 PROMPT = "two red box lanterns over a lake"
 DEFAULT = [method.id for method in METHODS.values() if method.default]
@@ -114,12 +105,6 @@ def caches_of(
     return alive
 
 
-def results(pipe: Pipeline, methods: list[str] | None = None) -> dict[str, Result]:
-    """The results of a race."""
-    events = pipe.compare(PROMPT, methods, **KNOBS)
-    return {method: event for method, event in events if isinstance(event, Result)}
-
-
 @pytest.mark.slow
 def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(
     pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
@@ -127,9 +112,9 @@ def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(
     wanted = {method: pipe.generate(PROMPT, method, **KNOBS).tokens for method in DEFAULT}
     monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
     caches_of(monkeypatch, pipe, 2)
-    found = results(pipe)
-    assert {method: event.tokens for method, event in found.items()} == wanted
-    for event in found.values():
+    found = [event for _, event in pipe.compare(PROMPT, **KNOBS) if isinstance(event, Result)]
+    assert {event.method: event.tokens for event in found} == wanted
+    for event in found:
         assert (event.schedule, event.schedule_reason) == ("in turn", pipeline.CROWDED)
         assert event.method == "vanilla" or event.tree.endswith(" (small)"), "no tree had to shrink"
 
@@ -237,12 +222,6 @@ def test_the_latest_warm_ups_alone_are_remembered(
     assert found == [True, True, True, True, False, True] and len(pipe._warm) == 3
 
 
-def test_equal_tokens_have_the_seconds_of_their_one_picture(pipe: Pipeline) -> None:
-    vanilla, eagle1 = results(pipe, ["vanilla", "eagle1"]).values()
-    assert vanilla.tokens == eagle1.tokens
-    assert vanilla.seconds["image"] == eagle1.seconds["image"] > 0
-
-
 # -- threads and a busy machine
 
 
@@ -283,20 +262,6 @@ def test_threads_are_told_to_sleep_before_pytorch_is_loaded() -> None:
     assert ran(sys.executable, "-c", code, env=environment, check=True).stdout == "passive\n"
 
 
-@pytest.mark.slow
-def test_a_run_keeps_its_number_of_threads_whatever_comes_in_between(
-    folder: Path, same_threads: None
-) -> None:
-    one, two = (load(folder, device="cpu", threads=count) for count in (1, 2))
-    events = one.stream(PROMPT, **KNOBS)
-    next(events)
-    machine = two.generate(PROMPT, **KNOBS).machine
-    assert machine.threads == 2 and "(2 thread" in machine.device
-    *_, last = events
-    assert isinstance(last, Result) and "(1 thread)" in last.machine.device
-    assert last.machine.threads == 1
-
-
 def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     now = {"wall": 0.0, "cpu": 0.0}
     monkeypatch.setattr(timing, "perf_counter", lambda: now["wall"])
@@ -315,105 +280,8 @@ def test_a_run_that_waited_was_disturbed(waited: float | None, disturbed: bool) 
     assert Result.disturbed.fget(run) == disturbed  # type: ignore[attr-defined]
 
 
-# -- what a frame costs
-
-
-def pressed(event: Any) -> list[dict[Any, Any]]:
-    """All answers to a press of Draw with a typed prompt, on a page that shows nothing."""
-    service, w, _, form = event.fn.args
-    preset = service.wait().defaults.as_dict()
-    given = {form.methods: list(DEFAULT), form.seed: 3, form.prompt: PROMPT}
-    given |= {w.result: PageRun(), w.keep: None}
-    given |= {form.others: {name: preset[name] for name in OTHERS}}
-    return list(event.fn(given | {knob: preset[name] for name, knob in form.knobs.items()}))
-
-
-@pytest.mark.slow
-def test_the_page_says_that_the_methods_did_not_race(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
-    service, w, event = page_of(folder, draw)
-    caches_of(monkeypatch, service.wait(), 2)
-    told = [answer[w.status] for answer in pressed(event) if isinstance(answer.get(w.status), str)]
-    assert not any("race" in state for state in told[:-1])
-    assert f"one after the other, not as a race: {pipeline.CROWDED}." in told[-1]
-
-
-def test_the_place_in_the_queue_is_told(folder: Path) -> None:
-    """Whoever has the turn counts, and all who wait."""
-    service, w, _ = page_of(folder, draw)
-    for place, turn in ((3, service.wait().turn()), (2, nullcontext())):
-        with turn:
-            told = begin(service, lambda: 2, w, w.status, False, PageRun())[w.status]
-        assert told == status_html(texts.waits(place, 0.0), "waits")
-
-
-def test_what_cannot_be_repeated_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also pieces that differ from those of the record."""
-    monkeypatch.setattr(compare, "REPEATS", 1)
-    service, _, event = page_of(folder, repeat)
-    *_, last = event.fn(PageRun())
-    assert list(last.values()) == [status_html(texts.NOTHING_TO_REPEAT, "refused")]
-    record = service.wait().generate(PROMPT, "eagle1", **KNOBS).record
-    record["methods"]["eagle1"]["token_ids"][2] += 1
-    *_, last = event.fn(PageRun(record=record))
-    assert "EAGLE-1: other pieces, from piece 3 on." in next(iter(last.values()))
-
-
-def test_a_fault_of_repeat_or_of_the_twin_ends_in_a_sentence(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: Any) -> None:
-        raise KeyError("type")
-
-    monkeypatch.setattr(Service, "request", broken)
-    page_run = PageRun(
-        record=load(folder, device="cpu").generate(PROMPT, "lantern", **KNOBS).record
-    )
-    for handler, given in ((repeat, (page_run,)), (compare_twins, ("lantern", page_run))):
-        _, _, event = page_of(folder, handler)
-        *_, last = event.fn(*given)
-        assert list(last) == [event.fn.args[2]], "beside the button that was pressed"
-        assert "The run failed on the server. KeyError" in last[event.fn.args[2]]
-
-
-@pytest.mark.slow
-def test_a_frame_of_the_page_holds_only_what_is_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files and characters of an answer do not grow with what has finished; pictures come last. The
-    model has a preset of its own.
-    """
-    config = write_tiny_model(tmp_path / "guided") / "config.json"
-    own = json.loads(config.read_text(encoding="utf-8")) | {"preset": {"cfg_scale": 1.5}}
-    config.write_text(json.dumps(own), encoding="utf-8")
-    monkeypatch.setattr("lantern_demo.ui.frames.FRAME_SECONDS", 0.0)
-    saved: list[str] = []
-    write = files.write_picture
-    monkeypatch.setattr(compare, "write_picture", lambda *of: saved.append("") or write(*of))
-    service, w, event = page_of(config.parent, draw)
-    opening, *frames = [answer for answer in pressed(event) if w.stage in answer]
-    assert [w.page_run in answer for answer in (opening, *frames)].count(True) == 1
-    views = [json.loads(answer[w.stage]) for answer in frames]
-    assert len(views) > 50 and not any("pictures" in view for view in views)
-    marks = Counter(
-        (method, *mark) for view in views for method, new in view["fresh"].items() for mark in new
-    )
-    assert 0 < max(marks.values()) <= FRAMES_TOLD, "told again a few times alone"
-    page_run = opening[w.page_run]
-    for method, entry in page_run.record["methods"].items():
-        told = {place: token for name, place, _, token in marks if name == method}
-        assert [told[place] for place in range(entry["tokens"])] == entry["token_ids"]
-    assert len(saved) == len(DEFAULT) and set(page_run.files) == set(DEFAULT)
-    final = json.loads(settle(service, w, page_run, [])[w.stage])
-    assert all(lane["picture"] for lane in final["lanes"]), "what a browser skipped is there"
-    for lane in [*views[-1]["lanes"], *final["lanes"]]:
-        assert "guidance" not in lane["ran"], "the folder's own preset needs no words"
-
-
 def test_one_thread_computes_whichever_asks(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads, take = set[str](), Drawing.next
 
@@ -422,8 +290,8 @@ def test_one_thread_computes_whichever_asks(
         return take(self)
 
     monkeypatch.setattr(Drawing, "next", noted)
-    service = Service(tiny_model, "cpu")
-    frames = service.frames(service.request("a lantern", ["vanilla", "eagle1"], {"seed": 3}))
+    request = tiny_service.request("a lantern", ["vanilla", "eagle1"], {"seed": 3})
+    frames = tiny_service.frames(request)
     found = []
     while None not in found:  # as Gradio does: every item is asked for from another thread
         with ThreadPoolExecutor(1) as asking:

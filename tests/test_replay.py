@@ -1,4 +1,6 @@
-"""The stage in a real browser: the replay and its clocks, and the panel that tells a step."""
+"""The stage in a real browser: its pieces, the replay and its clocks, small screens, and the panel
+that tells a step.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +8,29 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pages
 import pytest
-from pages import DEFAULT, LANES, draw, expect, lit, open_page, scripts
+from pages import DEFAULT, LANES, draw, drawn, expect, fits, lit, open_page, scripts
 
 from lantern_demo import ui
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.bundled import PATCHES
+from lantern_demo.models.registry import BUNDLED
 from lantern_demo.ui import texts
 from lantern_demo.ui.recorded import recorded_runs
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Dialog, Page, Request, Route
 
 pytestmark = pages.IN_A_BROWSER
 
-# Bounds so wide that every method that may accept more does, and trees so small that they are drawn
-# with pictures.
-ASKED = {"seed": 3, "tree": "small", "window": 4}
-ASKED |= {"lantern_k": 10, "lantern_delta": 0.5, "lanternpp_lambda": 5.5}
 HEADLINE = "#headline h1"
+LARGEST_VISIT = 450_000  # bytes, with the patches
 TYPICAL = Path(ui.__file__).with_name("typical.json")
 # the parts of a bar, as shares of its whole width
 BAR = """(bar) => [...bar.children].map(
@@ -49,49 +51,92 @@ def scrub(page: Page, per_mille: int) -> None:
     bar.evaluate(f"(bar, to) => {{ bar.value = to; {change}; }}", per_mille)
 
 
-def drawn(page: Page, server: str, methods: list[str], **asked: Any) -> list[dict[str, Any]]:
-    """The lanes of a run of these methods."""
-    open_page(page, f"{server}?{urlencode(ASKED | asked | {'methods': ','.join(methods)})}")
-    expect(page.locator("#status")).to_contain_text(texts.READY_LINK)
-    draw(page)
-    pages.drawn(page, len(methods))
-    lanes = pages.lanes_of(page)
-    assert [lane["id"] for lane in lanes] == methods
-    return lanes
+# -- the pieces
+
+
+# Three tokens of a picture of four. A token's patch is half red and half its own blue.
+PAINTED = """() => {
+  const [canvas, sheet] = [document.createElement("canvas"), document.createElement("canvas")];
+  canvas.style.width = "64px";
+  document.body.append(canvas);
+  [sheet.width, sheet.height] = [1024, 32];
+  const pen = sheet.getContext("2d");
+  for (let token = 0; token < 128; token++) {
+    const [x, y] = cellCorner(token, 64, 16);
+    pen.fillStyle = "#f00";
+    pen.fillRect(x, y, 8, 16);
+    pen.fillStyle = `rgb(0, 0, ${token})`;
+    pen.fillRect(x + 8, y, 8, 16);
+  }
+  const drawn = drawnSoFar(null);
+  [3, 70, 5].forEach((token, at) => drawn.cells.set(at, ["t", token]));
+  const looks = { patches: sheet, palette: null, otherwise: "#000" };
+  paintMosaic(canvas, drawn, 2, { looks, cover: "#0f0" });
+  const [painted, cell] = [canvas.getContext("2d"), canvas.width / 2];
+  const at = (x, y) => [...painted.getImageData(x, y, 1, 1).data.slice(0, 3)];
+  return [0, 1, 2, 3].map((place) => {
+    const [x, y] = cellCorner(place, 2, cell);
+    return [at(x + cell / 4, y + cell / 2), at(x + (3 * cell) / 4, y + cell / 2)];
+  });
+}"""
+
+
+def test_a_piece_is_painted_as_its_tokens_patch(browser: Browser) -> None:
+    """Also one of the second row of patches. What is not drawn yet is covered."""
+    with scripts(browser, "dom", "grid", "mosaic") as page:
+        found = page.evaluate(PAINTED)
+    red, green = [255, 0, 0], [0, 255, 0]
+    assert found == [[red, [0, 0, token]] for token in (3, 70, 5)] + [[green, green]]
 
 
 # -- the replay
 
 
-def result_of(run: dict[str, Any]) -> str:
-    """The headline of a run that vanilla did not win."""
-    best = min(run, key=lambda name: run[name]["decode_seconds"])
-    spent = {name: f"{entry['decode_seconds']:.2f} s" for name, entry in run.items()}
-    gain = f"{run[best]['speedup']:.2f}\u00d7"
-    return f"{METHODS[best].label} won: {spent[best]}. Vanilla: {spent['vanilla']} ({gain})."
+# The headlines that were shown; and of lanes' pictures when they were painted, and how visible.
+WATCH = """addEventListener("DOMContentLoaded", () => {
+  window.headlines = new Set();
+  window.painted = [];
+  const note = () => {
+    const told = document.querySelector("#headline h1")?.textContent;
+    if (told) window.headlines.add(told);
+  };
+  const seen = { subtree: true, childList: true, characterData: true };
+  new MutationObserver(note).observe(document, seen);
+  const pen = CanvasRenderingContext2D.prototype, draw = pen.drawImage;
+  pen.drawImage = function (image, ...rest) {
+    const lane = this.canvas.closest(".lane");
+    if (image instanceof Image && document.body.matches(":not(:has(.play:disabled))"))
+      window.painted.push([lane?.dataset.method, this.globalAlpha, performance.now()]);
+    return draw.call(this, image, ...rest);
+  };
+})"""
 
 
-def test_a_replay_counts_in_the_headline_and_ends_with_the_result(tab: Page, server: str) -> None:
-    """The recorded run plays by itself once."""
+def test_a_replay_plays_once_and_the_pictures_of_a_race_appear_together(
+    tab: Page, server: str
+) -> None:
+    """The recorded run plays by itself, and its headline counts. Pictures appear over their pieces,
+    when all methods are there.
+    """
     tab.emulate_media(reduced_motion="no-preference")
-    tab.add_init_script("""addEventListener("DOMContentLoaded", () => {
-      window.headlines = new Set();
-      const note = () => {
-        const told = document.querySelector("#headline h1")?.textContent;
-        if (told) window.headlines.add(told);
-      };
-      const seen = { subtree: true, childList: true, characterData: true };
-      new MutationObserver(note).observe(document, seen);
-    })""")
+    tab.add_init_script(WATCH)
     open_page(tab, server)
-    run = recorded_runs()[0].record["methods"]
     expect(tab.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
-    expect(tab.locator(HEADLINE)).to_have_text(result_of(run))
+    expect(tab.locator(HEADLINE)).to_contain_text(" won: ")
     leads = r".+ leads: (\d+) of 256 pieces\."
     told = [re.fullmatch(leads, one) for one in tab.evaluate("[...headlines]")]
     counted = [int(found[1]) for found in told if found is not None]
     assert len(counted) > 2 and counted == sorted(counted)
     expect(tab.get_by_role("button", name=texts.WEB["play"])).to_be_enabled()
+    tab.evaluate("window.painted = []")
+    draw(tab)
+    drawn(tab, len(DEFAULT))
+    tab.wait_for_function("painted.some(([, share]) => share === 1)")
+    found: list[tuple[str, float, float]] = tab.evaluate("painted")
+    starts = {name: min(at for one, _, at in found if one == name) for name in DEFAULT}
+    assert max(starts.values()) - min(starts.values()) < 100, "ms"
+    shares = [share for one, share, _ in found if one == "vanilla"]
+    assert shares == sorted(shares) and any(0 < share < 1 for share in shares)
 
 
 def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
@@ -100,9 +145,11 @@ def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
     """
     record = recorded_runs()[0].record
     run = record["methods"]
-    expect(shown.locator(HEADLINE)).to_have_text(result_of(run))
     order = sorted(run, key=lambda name: run[name]["decode_seconds"])
-    longest = run[order[-1]]["decode_seconds"]
+    best, longest = run[order[0]], run[order[-1]]["decode_seconds"]
+    result = f"{METHODS[order[0]].label} won: {best['decode_seconds']:.2f} s. "
+    result += f"Vanilla: {run['vanilla']['decode_seconds']:.2f} s ({best['speedup']:.2f}\u00d7)."
+    expect(shown.locator(HEADLINE)).to_have_text(result)
     machines = json.loads(TYPICAL.read_text(encoding="utf-8"))
     typical = next(row for row in machines if row["device"] == record["device"])["speedups"]
     expect(shown.locator(f"#lane-{order[0].replace('+', 'p')}[data-first]")).to_be_visible()
@@ -155,7 +202,24 @@ TOLD: list[tuple[str, tuple[float | None, ...], str]] = [
 ]
 
 
-def test_a_race_is_told_in_seconds_whoever_won(browser: Browser) -> None:
+@pytest.fixture(scope="module")
+def clock(browser: Browser) -> Iterator[Page]:
+    """The script that tells a race in words."""
+    with scripts(browser, "dom", "clock") as page:
+        page.evaluate("words => { window.WORDS = words; }", texts.WEB)
+        yield page
+
+
+def drawing(**lanes: tuple[int, float]) -> list[dict[str, Any]]:
+    """Lanes by name, each with its pieces and its seconds so far."""
+    told = {"phase": "drawing", "total": 256}
+    return [
+        told | {"id": name, "label": name, "committed": count, "seconds": seconds}
+        for name, (count, seconds) in lanes.items()
+    ]
+
+
+def test_a_race_is_told_in_seconds_whoever_won(clock: Page) -> None:
     """In the headline, in the places, and why. What is less than a millisecond apart is a tie."""
 
     def lanes(took: tuple[float | None, ...]) -> list[dict[str, Any]]:
@@ -167,168 +231,173 @@ def test_a_race_is_told_in_seconds_whoever_won(browser: Browser) -> None:
             if seconds
         ]
 
-    with scripts(browser, "dom", "clock") as page:
-        page.evaluate("words => { window.WORDS = words; }", texts.WEB)
-        for call, took, told in TOLD:
-            assert page.evaluate(f"lanes => {call}", lanes(took)) == told
-        lost = page.evaluate(f"lanes => {REASON}", lanes((2, None, 3)))
-        assert lost.startswith("Vanilla won here. LANTERN++ came nearest: 2.60 pieces a step")
-        busy = [lane | {"disturbed": True} for lane in lanes((2, 1, 3))]
-        about = "EAGLE-1 won: 1.00 s. Vanilla: 2.00 s (about 2.0\u00d7)."
-        assert page.evaluate(f"lanes => {HEAD}", busy) == about
-        done = [{"id": a, "phase": "done"} for a in "abc"]
-        seconds = [one | {"seconds": s} for one, s in zip(done, (0.6289, 0.628, 0.64), strict=True)]
-        drawing = {"id": "d", "phase": "drawing", "seconds": 0.631}
-        ranks = "lanes => [...ranksOf(lanes)]"
-        assert page.evaluate(ranks, seconds) == [["a", 0], ["b", 0], ["c", 2]]
-        assert page.evaluate(ranks, [*seconds, drawing]) == [["a", 0], ["b", 0]]
+    for call, took, told in TOLD:
+        assert clock.evaluate(f"lanes => {call}", lanes(took)) == told
+    lost = clock.evaluate(f"lanes => {REASON}", lanes((2, None, 3)))
+    assert lost.startswith("Vanilla won here. LANTERN++ came nearest: 2.60 pieces a step")
+    busy = [lane | {"disturbed": True} for lane in lanes((2, 1, 3))]
+    about = "EAGLE-1 won: 1.00 s. Vanilla: 2.00 s (about 2.0\u00d7)."
+    assert clock.evaluate(f"lanes => {HEAD}", busy) == about
+    ended = drawing(a=(256, 0.6289), b=(256, 0.628), c=(256, 0.64))
+    done = [lane | {"phase": "done"} for lane in ended]
+    ranks = "lanes => [...ranksOf(lanes)]"
+    assert clock.evaluate(ranks, done) == [["a", 0], ["b", 0], ["c", 2]]
+    assert clock.evaluate(ranks, [*done, *drawing(d=(99, 0.631))]) == [["a", 0], ["b", 0]]
 
 
-def test_the_leader_is_named_late_and_stays_whoever_has_the_time_slice(browser: Browser) -> None:
+def test_the_leader_is_named_late_and_stays_whoever_has_the_time_slice(clock: Page) -> None:
     """At equal time of its own: after a slice a lane has more pieces than the others."""
-
-    def lanes(**drawn: tuple[int, float]) -> list[dict[str, Any]]:
-        told = {"total": 256}
-        return [told | {"id": a, "committed": n, "seconds": s} for a, (n, s) in drawn.items()]
-
     frames = [
-        (lanes(a=(60, 0.2), b=(25, 0.1)), None),
-        (lanes(a=(60, 0.2), b=(30, 0.1)), "a"),
-        (lanes(a=(60, 0.2), b=(62, 0.2)), "a"),
-        (lanes(a=(90, 0.3), b=(84, 0.25)), "a"),
-        (lanes(a=(90, 0.3), b=(110, 0.3)), "b"),
+        (drawing(a=(60, 0.2), b=(25, 0.1)), None),
+        (drawing(a=(60, 0.2), b=(30, 0.1)), "a"),
+        (drawing(a=(60, 0.2), b=(62, 0.2)), "a"),
+        (drawing(a=(90, 0.3), b=(84, 0.25)), "a"),
+        (drawing(a=(90, 0.3), b=(110, 0.3)), "b"),
     ]
-    with scripts(browser, "dom", "clock") as page:
-        found = page.evaluate(
-            """frames => {
-              let leader = null;
-              return frames.map((lanes) => (leader = leaderOf(lanes, leader)?.id ?? null));
-            }""",
-            [frame for frame, _ in frames],
-        )
-    assert found == [leader for _, leader in frames]
+    leader = None
+    for lanes, wanted in frames:
+        call = "([lanes, leader]) => leaderOf(lanes, leader)?.id ?? null"
+        leader = clock.evaluate(call, [lanes, leader])
+        assert leader == wanted
 
 
-def test_a_leader_with_fewer_pieces_at_the_same_time_is_level(browser: Browser) -> None:
-    def headline(page: Page, **drawn: tuple[int, float]) -> str:
-        told = {"phase": "drawing", "total": 256}
-        lanes = [told | {"label": a, "committed": n, "seconds": s} for a, (n, s) in drawn.items()]
-        return page.evaluate("lanes => headlineAt(lanes, lanes[0]).join('')", lanes)
-
-    with scripts(browser, "dom", "clock") as page:
-        page.evaluate("words => { window.WORDS = words; }", texts.WEB)
-        assert headline(page, A=(63, 0.2), B=(64, 0.2)) == "A and B are level: 63 of 256 pieces."
-        assert headline(page, A=(63, 0.2), B=(64, 0.3)) == "A leads: 63 of 256 pieces."
-        assert headline(page, A=(64, 0.2), B=(64, 0.2)) == "A leads: 64 of 256 pieces."
-        assert headline(page, A=(64, 0.2)) == "A: 64 of 256 pieces."
+def test_a_leader_with_fewer_pieces_at_the_same_time_is_level(clock: Page) -> None:
+    headline = partial(clock.evaluate, "lanes => headlineAt(lanes, lanes[0]).join('')")
+    level = headline(drawing(A=(63, 0.2), B=(64, 0.2)))
+    assert level == "A and B are level: 63 of 256 pieces."
+    assert headline(drawing(A=(63, 0.2), B=(64, 0.3))) == "A leads: 63 of 256 pieces."
+    assert headline(drawing(A=(64, 0.2), B=(64, 0.2))) == "A leads: 64 of 256 pieces."
+    assert headline(drawing(A=(64, 0.2))) == "A: 64 of 256 pieces."
 
 
-# Whether a lane's picture has the mark of a look-alike in the middle of a cell.
-MARKED = """(canvas, cell) => {
+# Which cells of a lane's picture have the mark of a look-alike in the middle.
+MARKED = """(canvas, cells) => cells.map((cell) => {
   const size = canvas.width / 16;
-  const [x, y] = [((cell % 16) + 0.5) * size, (Math.floor(cell / 16) + 0.5) * size];
+  const [x, y] = cellCorner(cell, 16, size).map((at) => at + size / 2);
   return `${canvas.getContext("2d").getImageData(x, y, 1, 1).data.slice(0, 3)}` === "240,165,0";
-}"""
+})"""
 
 
 def test_look_alikes_are_marked_on_all_pictures(shown: Page) -> None:
     """And explained, for a key and a touch, too."""
     alike, told = shown.locator("#stage .alike"), shown.get_by_text(texts.WEB["alikeTold"])
-    cells = {
-        lane: [at for at, kind in enumerate(entry["events"]["kinds"]) if kind == "r"]
-        for lane, entry in zip(LANES, recorded_runs()[0].record["methods"].values(), strict=True)
-    }
+    run = recorded_runs()[0].record["methods"]
     for pressed in (True, False):
         alike.press("Enter")
         expect(alike).to_have_attribute("aria-pressed", f"{pressed}".lower())
         expect(told).to_be_visible(visible=pressed)
-        for lane, own in cells.items():
-            marked = [shown.locator(f"#lane-{lane} canvas").evaluate(MARKED, cell) for cell in own]
-            assert marked == [pressed] * len(own), lane
-    assert len(cells["lantern"]) > 5
+        for name in ("lantern", "lantern++"):
+            cells = [at for at, kind in enumerate(run[name]["events"]["kinds"]) if kind == "r"]
+            canvas = shown.locator(f"[data-method='{name}'] canvas")
+            assert len(cells) > 5 and canvas.evaluate(MARKED, cells) == [pressed] * len(cells)
+
+
+# -- small screens
+
+
+# Read at once: a lane may be painted anew between two questions.
+TWO_COLUMNS = """least => {
+  const box = (lane) => lane.querySelector(".lane-card")?.getBoundingClientRect();
+  const boxes = [...document.querySelectorAll("#stage .lane")].map(box).filter(Boolean);
+  const winner = document.querySelector("#stage .lane[data-first]");
+  const canvas = document.querySelector("#stage canvas");
+  if (!winner || !canvas) return false;
+  return new Set(boxes.map((box) => box.x)).size === 2
+    && canvas.getBoundingClientRect().width >= least
+    && box(winner).y === Math.min(...boxes.map((box) => box.y));
+}"""
+
+
+def test_a_phone_has_two_columns_and_a_step_on_one_screen(tab: Page, server: str) -> None:
+    """The winner stands first, whoever it was. Of a step are seen picture, sentence and Next,
+    wherever the page was scrolled to, and from any tab.
+    """
+    tab.set_viewport_size({"width": 390, "height": 844})
+    open_page(tab, server)
+    for opener in (".explain", "#lane-lanternpp .picture"):
+        tab.get_by_role("tab", name=texts.NUMBERS_TAB).click()
+        tab.locator(opener).click()
+        expect(tab.locator(".panel .next")).to_be_focused()
+        for part in (".large", ".told", ".next"):
+            box = tab.locator(f".panel {part}").bounding_box()
+            assert box and box["y"] >= 0 and box["y"] + box["height"] <= 844, (opener, part)
+        assert tab.locator(".panel .large").bounding_box()["width"] > 300  # type: ignore[index]
+    for width, least in ((390, 160), (360, 155)):
+        tab.set_viewport_size({"width": width, "height": 844})
+        for run in range(len(recorded_runs())):
+            tab.locator("#runs button").nth(run).click()
+            expect(tab.locator("#status")).to_contain_text("Recorded on")
+            tab.wait_for_function(TWO_COLUMNS, arg=least)
+            assert fits(tab)
+    pages.check_for_axe(tab, "the phone's columns")
 
 
 # -- where the page is served
 
 
-def test_a_link_is_copied_without_a_clipboard(tab: Page, server: str) -> None:
+def test_a_link_is_copied_without_a_clipboard(shown: Page) -> None:
     """As on plain HTTP from another machine. Where nothing can be copied, the link is shown."""
-    tab.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
-    open_page(tab, server)
-    link = tab.locator("#stage .link")
+    shown.evaluate("() => void Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    link = shown.locator("#stage .link")
     link.click()
     expect(link).to_have_text(texts.WEB["copied"])
     expect(link).to_have_text(texts.WEB["copy"], timeout=4000)
-    tab.evaluate("document.execCommand = () => false")
+    shown.evaluate("document.execCommand = () => false")
     asked: list[tuple[str, str]] = []
 
-    def answer(dialog: Any) -> None:
+    def answer(dialog: Dialog) -> None:
         asked.append((dialog.message, dialog.default_value))
         dialog.dismiss()
 
-    tab.on("dialog", answer)
+    shown.once("dialog", answer)
     link.click()
     expect(link).to_have_text(texts.WEB["copy"])
-    assert asked == [(texts.WEB["copyIt"], tab.url)]
+    assert asked == [(texts.WEB["copyIt"], shown.url)]
 
 
-@pytest.mark.parametrize("reached", [True, False])
-def test_a_page_below_an_unknown_path_says_what_is_missing(
-    tab: Page, server: str, reached: bool
-) -> None:
+def test_a_page_below_an_unknown_path_says_what_is_missing(tab: Page, server: str) -> None:
     """Its server cannot be reached at the address that Gradio then uses."""
-    body = {"model": "tiny"} if reached else {"detail": "Not Found"}
-    tab.route("**/healthz", lambda route: route.fulfill(status=200 if reached else 404, json=body))
 
-    def without_path(route: Any) -> None:
+    def without_path(route: Route) -> None:
         address = route.request.url.replace("/demo/", "/")
         route.fulfill(response=route.fetch(url=address))
 
+    tab.route("**/healthz", lambda route: route.fulfill(status=404, json={"detail": "Not Found"}))
     tab.route("**/demo/**", without_path)
     tab.goto(f"{server}demo/")
     told = tab.locator("#stage").get_by_role("alert")
-    if reached:
-        tab.locator("#stage .lane").first.wait_for()
-        expect(told).to_have_count(0)
-    else:
-        expect(told).to_have_text(texts.WEB["noServer"])
+    expect(told).to_have_text(texts.WEB["noServer"])
 
 
 # -- the colours of tokens
 
-ANSWERS = """async (statuses) => {
+# What a model's colours are after the server's answers, 0 where none came, and how many it gave.
+ANSWERS = """async ([model, statuses]) => {
   let asked = 0;
   window.fetch = async () => {
     const status = statuses[asked++];
     if (!status) throw new TypeError("no network");
-    const ok = status === 200;
-    return { ok, status, arrayBuffer: async () => new Uint8Array([1, 2, 3]).buffer };
+    return { status, arrayBuffer: async () => new Uint8Array([1, 2, 3]).buffer };
   };
-  let told = 0;
   for (const _ of [...statuses, 0]) {
-    paletteOf("tiny", () => told++);
+    paletteOf(model, () => {});
     await new Promise((done) => setTimeout(done, 10));
   }
-  return [asked, told, colourOf(paletteOf("tiny"), 0, "none")];
+  return [asked, colourOf(paletteOf(model), 0, "none")];
 }"""
-ASKED_AGAIN = [([503, 503, 200], 3, "rgb(1,2,3)"), ([0, 200], 2, "rgb(1,2,3)")]
-ASKED_AGAIN += [([404, 200], 1, "none")]
 
 
-@pytest.mark.parametrize(("statuses", "asked", "colour"), ASKED_AGAIN)
-def test_colours_are_asked_for_until_the_server_can_tell(
-    browser: Browser, statuses: list[int], asked: int, colour: str
-) -> None:
+def test_colours_are_asked_for_until_the_server_can_tell(browser: Browser) -> None:
     """Not while its model loads, and not without a network."""
     with scripts(browser, "grid") as page:
-        assert page.evaluate(ANSWERS, statuses) == [asked, 1, colour]
+        assert page.evaluate(ANSWERS, ["tiny", [503, 0, 503, 200]]) == [4, "rgb(1,2,3)"]
+        assert page.evaluate(ANSWERS, ["another", [404, 200]]) == [1, "none"]
 
 
 # -- the panel that tells a step
 
 
 def told(page: Page, begins: str) -> None:
-    """Wait for a phase of the panel."""
     expect(page.locator(".panel .told")).to_contain_text(begins)
 
 
@@ -347,10 +416,7 @@ def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
     told(shown, texts.PANEL["phases"]["alike"])
     tree = panel.locator(".tree svg")
     expect(tree).to_have_attribute("aria-label", re.compile(r"\d kept as look-alikes"))
-    expect(panel.locator(".tree")).to_have_css("height", "28px")  # of a chain
-    expect(panel.locator("li.alike .mark").first).to_be_visible()
     expect(panel.locator("li.alike").first).to_contain_text(" + look-alikes ")
-    expect(panel.locator("li.own")).to_have_count(1)
     shown.keyboard.press("Enter")
     expect(title).not_to_have_text(first)
     shown.keyboard.press("ArrowLeft")
@@ -362,11 +428,23 @@ def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
 
 
 def test_the_tab_of_how_it_works_is_told_once_it_is_seen(tab: Page, server: str) -> None:
-    """Without a press; and anew for each run, with its picture."""
+    """Without a press; and anew for each run, with its picture. A visit so far is small, Gradio's
+    own files aside, which a browser keeps.
+    """
+    sizes: list[int] = []
+
+    def note(request: Request) -> None:
+        if "/assets/" not in request.url and "/theme" not in request.url:
+            sizes.append(request.sizes()["responseBodySize"])
+
+    tab.on("requestfinished", note)
     open_page(tab, server)
     tab.locator("#tabs").scroll_into_view_if_needed()
     tab.locator("#how-panel").scroll_into_view_if_needed()
     expect(tab.locator(".panel h3")).to_contain_text("LANTERN++, step ")
+    patches = (BUNDLED / "lantern-scenes" / PATCHES).stat().st_size
+    assert sum(sizes) + patches < LARGEST_VISIT, (sum(sizes), patches)
+    tab.remove_listener("requestfinished", note)
     tab.locator("#runs button").last.click()
     steps = recorded_runs()[-1].record["methods"]["lantern++"]["steps"]
     tab.locator("#how-panel").scroll_into_view_if_needed()
@@ -378,20 +456,6 @@ def test_the_tab_of_how_it_works_is_told_once_it_is_seen(tab: Page, server: str)
     }""")
 
 
-def test_on_a_phone_a_step_is_on_one_screen(tab: Page, server: str) -> None:
-    """Picture, sentence and Next, wherever the page was scrolled to, and from any tab."""
-    tab.set_viewport_size({"width": 390, "height": 844})
-    open_page(tab, server)
-    for opener in (".explain", "#lane-lanternpp .picture"):
-        tab.get_by_role("tab", name=texts.NUMBERS_TAB).click()
-        tab.locator(opener).click()
-        expect(tab.locator(".panel .next")).to_be_focused()
-        for part in (".large", ".told", ".next"):
-            box = tab.locator(f".panel {part}").bounding_box()
-            assert box and box["y"] >= 0 and box["y"] + box["height"] <= 844, (opener, part)
-        assert tab.locator(".panel .large").bounding_box()["width"] > 300  # type: ignore[index]
-
-
 def click_piece(page: Page, canvas: str, cell: int) -> None:
     box = page.locator(canvas).bounding_box()
     assert box is not None
@@ -400,8 +464,8 @@ def click_piece(page: Page, canvas: str, cell: int) -> None:
 
 
 def test_a_click_on_a_piece_tells_the_step_that_drew_it(shown: Page) -> None:
-    """In a lane, and in the panel's large picture. The piece is marked there. At its ends the
-    stepper stays where it is.
+    """In a lane, and in the panel's large picture. The piece is marked there. Nothing comes before
+    the first step.
     """
     run = recorded_runs()[0].record["methods"]
     title = shown.locator(".panel h3")
@@ -427,9 +491,6 @@ def test_a_click_on_a_piece_tells_the_step_that_drew_it(shown: Page) -> None:
     shows("vanilla", 0)
     shown.keyboard.press("ArrowRight")
     told(shown, texts.PANEL["phases"]["alone"])
-    click_piece(shown, ".panel .large", 255)
-    shown.keyboard.press("ArrowRight")
-    shows("vanilla", 255)
 
 
 def test_a_piece_that_is_pointed_at_is_lit_in_all_lanes(shown: Page) -> None:
@@ -456,17 +517,29 @@ SAID = """lane => lane.committed.map((_, step) => {
 })"""
 
 
-@pytest.mark.parametrize("noise", ["independent", "shared"])
-def test_every_method_says_what_became_of_its_guesses(tab: Page, server: str, noise: str) -> None:
-    """Of all steps of all methods; also of one that is added to the table. Guesses are decoded."""
-    lanes = drawn(tab, server, list(METHODS), noise=noise)
-    tab.get_by_role("button", name=texts.WEB["explain"]).click()
-    tab.locator(".panel li").first.wait_for()
+def test_every_method_says_what_became_of_its_guesses(tab: Page, shown: Page, server: str) -> None:
+    """Of all steps of all methods, with numbers; and of the recorded run, whose exact methods
+    share vanilla's and have none. Guesses are decoded.
+    """
+    # Bounds so wide that every method that may accept more does, and trees so small that they are
+    # drawn with pictures.
+    asked = {"seed": 3, "tree": "small", "window": 4, "noise": "independent"}
+    asked |= {"lantern_k": 10, "lantern_delta": 0.5, "lanternpp_lambda": 5.5}
+    open_page(tab, f"{server}?{urlencode(asked | {'methods': ','.join(METHODS)})}")
+    expect(tab.locator("#status")).to_contain_text(texts.READY_LINK)
+    draw(tab)
+    drawn(tab, len(METHODS))
+    for page in (tab, shown):
+        page.get_by_role("button", name=texts.WEB["explain"]).click()
+        page.locator(".panel li").first.wait_for()
     tab.wait_for_function(f"({SQUARES})().every((count) => count > 10)")
     expect(tab.locator(".panel .note")).to_be_empty()
+    known = [(tab, number, lane) for number, lane in enumerate(pages.lanes_of(tab))]
+    assert [lane["id"] for _, _, lane in known] == list(METHODS)
+    known += [(shown, number, lane) for number, lane in enumerate(pages.lanes_of(shown))]
     seen = set()
-    for number, lane in enumerate(lanes):
-        steps = tab.evaluate(f"({SAID})(lanternRun.lanes[{number}])")
+    for page, number, lane in known:
+        steps = page.evaluate(f"({SAID})(lanternRun.lanes[{number}])")
         text = json.dumps(steps)
         assert not any(broken in text for broken in ("NaN", "undefined", "{}", "null")), lane["id"]
         assert ("The model itself made" in text) == lane["window"]
@@ -495,19 +568,15 @@ TREE = {
     "trials": [[], [[1, 0.1, 0.1, 0.4], [2, 0.5, 0.5, 0.4], [4, 0.001, 0.003, 0.002]]],
     "evidence": {"lends": True, "decides": "", "kept": "", "dropped": ""},
 }
-
-
 READ = """large => {
   const guesses = guessesOf(lane, 1);
-  const tree = treeOf(guesses, ({ fate }) => fate);
-  const drawn = [...tree.querySelectorAll("g, path[transform]")];
+  const drawn = treeOf(guesses, ({ fate }) => fate).querySelectorAll("g, path[transform]");
   return {
     guesses: guesses.map((one) => [one.node, one.place, one.fate, verdictOf(one, lane.evidence)]),
     inside: drawnInPlace(guesses).map(({ node }) => node),
     asked: askedFor(lane, 1).tree,
     keep: sentenceOf(lane, 1, "keep", guesses),
-    told: tree.getAttribute("aria-label"),
-    looks: drawn.map((one) => one.getAttribute("class")),
+    looks: [...drawn].map((one) => one.getAttribute("class")),
     shown: shownNodes(large, 1),
   };
 }"""
@@ -532,8 +601,6 @@ def test_a_step_is_read_from_tree_path_and_trials(browser: Browser) -> None:
         [5, 3, "untried", "Not tried: another guess was kept first."],
     ]
     assert found["inside"] == [2, 4, 5]
-    told = "The draft tree of this step: 1 refused, 1 kept, 2 not tried, 1 kept as look-alikes"
-    assert found["told"] == told
     assert found["looks"] == [fate for _, _, fate, _ in found["guesses"]]
     assert found["asked"]["at"] == 0 and found["asked"]["parents"] == [0, 0, 0, 1, 2, 4]
     assert "2 of 5 guesses" in found["keep"] and "3 new pieces" in found["keep"]

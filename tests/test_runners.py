@@ -45,12 +45,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"filters": (0.0, 0, 1.0)},
 }
 # Of one model and one method for a static and a dynamic tree: they are the loop's.
-MORE: dict[str, dict[str, Any]] = {
-    "no filters": {"noise": "shared"},
-    "filtered": {"filters": (0.9, 20, 0.9)},
-    "14 tokens": {"num_tokens": 14},
-    **{f"{count} tokens": {"num_tokens": count, "seed": count} for count in (1, 3)},
-}
+MORE = {f"{n} tokens": {"num_tokens": n, "seed": seed} for n, seed in ((1, 1), (3, 3), (14, 5))}
 LOOPED = ("lantern++", "eagle2")
 CASES = [("llamagen", method, WAYS | MORE if method in LOOPED else WAYS) for method in METHODS]
 CASES += [(model, method, WAYS) for model in MODELS if model != "llamagen" for method in LOOPED]
@@ -130,26 +125,20 @@ def test_a_lone_node_sees_what_a_mask_would_show(method: str, drafts: str) -> No
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> Model:
-    """A model whose runners are kept as on a GPU, and run without graphs."""
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Steps]:
+    """The steps of the runs of a test, as a list that grows. Runners are kept as on a GPU, and run
+    without graphs.
+    """
+    seen: list[Steps] = []
+    kept = type("Kept", (graphs.Runner,), {"name": graphs.GraphRunner.name})
     monkeypatch.setattr(loop, "captures", lambda _: True)
-    captured = type("Captured", (graphs.Runner,), {"name": graphs.GraphRunner.name})
-    monkeypatch.setattr(loop, "GraphRunner", lambda steps, free: captured(steps))
-    return one_model()
+    monkeypatch.setattr(loop, "GraphRunner", lambda steps, free: seen.append(steps) or kept(steps))
+    return seen
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Steps]:
-    """The steps of the runs of a test, as a list that grows."""
-    seen: list[Steps] = []
-    real = Steps.__init__
-
-    def noted(self: Steps, *args: Any, **named: Any) -> None:
-        seen.append(self)
-        real(self, *args, **named)
-
-    monkeypatch.setattr(Steps, "__init__", noted)
-    return seen
+def model(made: list[Steps]) -> Model:
+    return one_model()
 
 
 def test_a_step_before_a_capture_leaves_the_run_where_it_was(

@@ -24,33 +24,23 @@ def test_guidance() -> None:
 
 
 def test_draw_is_the_inverse_cdf() -> None:
+    """And says where there is no distribution, by a number that is no token."""
     probs = torch.tensor([0.0, 0.25, 0.0, 0.5, 0.25, 0.0])
     u = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 0.75, 1 - 2**-24])
     assert draw(probs.expand(6, -1), u).tolist() == [1, 1, 3, 3, 4, 4]
-
-
-def test_a_draw_says_where_there_is_no_distribution() -> None:
-    probs = torch.tensor([[0.2, 0.8, 0.0], [0.0, 0.0, 0.0], [torch.nan] * 3, [0.0, 0.0, 1e-30]])
-    assert draw(probs, torch.tensor([0.9, 0.5, 0.5, 0.0])).tolist() == [1, 3, 3, 2]
+    none = torch.tensor([[0.0, 0.0, 0.0], [torch.nan] * 3, [0.0, 0.0, 1e-30]])
+    assert draw(none, torch.tensor([0.5, 0.5, 0.0])).tolist() == [3, 3, 2]
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-10, 1e-38, 1e-45, 5e-324])
 def test_temperatures_near_zero_are_the_likeliest_token(temperature: float) -> None:
     logits = torch.tensor([[-1e4, 3.0, 2.5, 1e4], [0.5, -0.5, 0.25, 0.0], [7.0, 7.0, -7.0, 0.0]])
-    probs = probabilities(logits, Sampling(temperature=temperature))
+    cool = Sampling(temperature=temperature)
+    probs = probabilities(logits, cool)
     assert probs.tolist() == [[0, 0, 0, 1], [1, 0, 0, 0], [0.5, 0.5, 0, 0]]
     assert draw(probs[:2], torch.tensor([0.999, 0.0])).tolist() == [3, 0]
-
-
-def test_a_cool_temperature_is_what_it_says() -> None:
-    """Where care begins, the distribution is that of the plain formula."""
-    logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(0)) * 1e-3
-    for temperature in (9.9e-4, 1.01e-3, 0.02):
-        want = (logits.double() / temperature).softmax(-1).float()
-        cool = Sampling(temperature=temperature)
-        torch.testing.assert_close(probabilities(logits, cool), want, atol=1e-5, rtol=1e-3)
-        highest = sampling.scores(logits, cool).amax(-1)
-        assert not highest.any(), "noise would lose digits beside large scores"
+    highest = sampling.scores(logits, cool).amax(-1)
+    assert not highest.any(), "noise would lose digits beside large scores"
 
 
 def test_one_token_left() -> None:
@@ -63,15 +53,14 @@ def test_one_token_left() -> None:
     assert probabilities(equal, Sampling(top_p=0.05)).tolist() == [[1.0, 0.0, 0.0, 0.0]]
 
 
-def sharp_probs(vocabulary: int, seed: int) -> Tensor:
-    """[24, V] distributions, from flat to next to sure, some with tokens of no mass."""
-    generator = torch.Generator().manual_seed(seed)
+def sharp_probs(vocabulary: int) -> Tensor:
+    """[24, V] distributions, from flat to next to sure, half of them with tokens of no mass."""
+    generator = torch.Generator().manual_seed(7)
     spread = torch.tensor([1.0, 3.0, 10.0, 30.0, 60.0, 100.0]).repeat(4).unsqueeze(1)
     logits = spread * torch.rand(24, vocabulary, generator=generator)
     logits[:, 3] += spread[:, 0]  # a gap behind the best
-    logits[12:] = logits[12:].masked_fill(
-        torch.rand(12, vocabulary, generator=generator) < 0.5, -torch.inf
-    )
+    dropped = torch.rand(12, vocabulary, generator=generator) < 0.5
+    logits[12:] = logits[12:].masked_fill(dropped, -torch.inf)
     return logits.softmax(-1)
 
 
@@ -79,7 +68,7 @@ def test_draws_are_different_tokens_of_mass_at_any_height() -> None:
     nothing = torch.full((1, 5), torch.nan)
     assert draw_without_replacement(nothing, torch.rand(1, 3)).tolist() == [[-1] * 3]
     for vocabulary in (2, 5, 300):
-        q = sharp_probs(max(vocabulary, 4), 7)[:, :vocabulary]
+        q = sharp_probs(max(vocabulary, 4))[:, :vocabulary]
         for value in (sampling.TINY, 2.0**-48, 0.5, 1 - 2.0**-24, HIGHEST, 1 - 2.0**-53, 1.0):
             u = torch.full((24, min(vocabulary, 9)), value, dtype=torch.float64)
             for probs, row in zip(q, draw_without_replacement(q, u).tolist(), strict=True):

@@ -28,8 +28,7 @@ from lantern_demo.ui.files import facts, write_picture, write_sheet
 from lantern_demo.ui.run_view import picture_of
 
 TINY = replace(REGISTRY["lantern-scenes"], id="tiny")
-# the small trees
-TREE, DYNAMIC = "0 1 2 00 01 10 000", {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8}
+TREE = "0 1 2 00 01 10 000"  # the small one
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +44,6 @@ def record(runs: list[Result]) -> dict[str, Any]:
     return record_of(runs)
 
 
-def test_a_record_is_json_and_has_the_settings_of_its_tree(pipe: Pipeline) -> None:
-    written = pipe.generate("a lantern", "sjd", window=3).record
-    assert json.loads(json.dumps(written)) == written
-    assert written["methods"]["sjd"]["tree_settings"] == {"window": 3}
-
-
 def test_a_picture_says_what_it_shows(runs: list[Result], tmp_path: Path) -> None:
     with Image.open(write_picture(tmp_path, runs[2])) as picture:
         told = picture.info
@@ -60,9 +53,10 @@ def test_a_picture_says_what_it_shows(runs: list[Result], tmp_path: Path) -> Non
     assert settings["lantern_k"] == 10 and settings["tree"] == TREE, "what ran"
 
 
-def test_the_sheet_holds_every_picture(
+def test_the_sheet_holds_every_picture_and_its_facts(
     runs: list[Result], record: dict[str, Any], tmp_path: Path
 ) -> None:
+    """Settings that are not the preset's, and its address."""
     pictures = {run.method: run.image for run in runs}
     with Image.open(write_sheet(tmp_path, record, pictures)) as sheet:
         assert sheet.width > 3 * 256 and sheet.height > 256
@@ -70,27 +64,9 @@ def test_the_sheet_holds_every_picture(
     long = record | {"prompt": "lantern " * 200 + "x" * 500}
     with Image.open(write_sheet(tmp_path, long, {}, "a.host/?" + "x" * 900)) as sheet:
         assert sheet.height < 800
-
-
-def test_a_sheet_tells_settings_that_are_not_the_presets_and_its_address(
-    record: dict[str, Any],
-) -> None:
-    settings = record["settings"] | {"temperature": 0.0, "lantern_delta": 0.55}
-    lines = facts(record | {"settings": settings}, "a.host/?seed=5", 200)
-    assert lines[-1] == "a.host/?seed=5" and lines[0].startswith("seed 5")
-    assert "temperature 0" in lines[0] and "delta 0.55" in lines[0] and "LANTERN k 10" in lines[0]
-    assert "lambda" not in lines[0] and lines[0].count("seed") == 1
-
-
-def test_a_link_gives_the_settings_back(record: dict[str, Any]) -> None:
-    text = link.query(record, Settings(**TINY.preset))
-    asked = link.read(dict(parse_qsl(text[1:])), TINY)
-    assert asked is not None
-    assert (asked.prompt, asked.methods, asked.seeded) == (record["prompt"], record["order"], True)
-    assert asked.settings.as_dict() == record["settings"] | {"tree": TREE, **DYNAMIC}
-    assert link.read({"utm_source": "somewhere", "__theme": "dark"}, TINY) is None
-    unseeded = link.read({"noise": "independent"}, TINY)
-    assert unseeded is not None and unseeded.settings.noise == "independent" and not unseeded.seeded
+    first, *_, last = facts(record, "a.host/?seed=5", 200)
+    assert first.startswith("seed 5") and "LANTERN k 10" in first and "lambda" not in first
+    assert last == "a.host/?seed=5"
 
 
 def test_a_link_draws_its_pictures_where_other_trees_are_chosen(
@@ -118,7 +94,8 @@ def test_a_link_draws_its_pictures_where_other_trees_are_chosen(
     assert record["settings"] == pipe.settings(seed=5).as_dict(), "nobody asked for these trees"
     text = link.query(record, pipe.defaults)
     asked = link.read(dict(parse_qsl(text[1:])), pipe.info)
-    assert len(text) < 300 and asked is not None
+    assert len(text) < 300 and asked is not None and asked.seeded
+    assert (asked.prompt, asked.methods) == (record["prompt"], record["order"])
     again, without = drawn(**asked.settings.as_dict()), drawn(seed=5)
     for name, run in runs.items():
         assert again[name].tokens == run.tokens, name
@@ -143,12 +120,11 @@ def test_the_recorded_examples_are_whole() -> None:
     default = [method.id for method in METHODS.values() if method.default]
     assert asked == [(prompt, DEFAULT_SEED) for prompt in texts.EXAMPLES], "no seed is chosen"
     for run in found:
+        model, entries = run.record["model"], run.record["methods"].values()
         assert run.record["order"] == list(run.pictures) == default
-        assert run.record["model"]["id"] == "lantern-scenes"
-        assert all(
-            entry.keys() >= {*Entry.__annotations__} for entry in run.record["methods"].values()
-        )
+        assert model["id"] == "lantern-scenes"
+        assert all(entry.keys() >= {*Entry.__annotations__} for entry in entries)
         for part in ("tokenizer", "picture"):
-            assert run.record["model"]["trained"].get(part) == trained.get(part)
+            assert model["trained"].get(part) == trained.get(part)
         assert picture_of(run.pictures["vanilla"]).size == (256, 256)
     assert sum(path.stat().st_size for path in recorded.FOLDER.iterdir()) < 1_500_000

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+PIPES = {"stdout": subprocess.PIPE, "encoding": "utf-8"}
 SLEEPS, END = "time.sleep(60)", "Stopped.\nat exit\n"
 PROGRAM = """
 import atexit, signal, sys, time
@@ -20,67 +21,52 @@ from lantern_demo import shutdown
 shutdown.GRACE = 0.5
 if __name__ == "__main__":
     atexit.register(print, "at exit")
-    signal.signal(signal.SIGINT, {handler})
+    signal.signal(signal.SIGINT, signal.{handler})
     with shutdown.stoppable():
         print("begun", flush=True)
         {block}
 """
 
 
-def stopped(
-    tmp_path: Path, block: str, number: int, handler: str = "default_int_handler"
-) -> tuple[int, str]:
-    """Run a program, send it a signal -> its exit code and what it said after `begun`."""
+@pytest.mark.parametrize(
+    ("block", "code", "says"),
+    [
+        (f"try: {SLEEPS}\n        finally: print('cleaned')", 130, f"cleaned\n{END}"),
+        ("with ThreadPoolExecutor() as pool: list(pool.map(time.sleep, [60, 60]))", 130, END),
+        ("with ProcessPoolExecutor(1) as pool: list(pool.map(time.sleep, [60]))", 130, END),
+        (f"while 1:\n            try: {SLEEPS}\n            except: pass", 130, END),
+        (f"sys.stdout.close(); {SLEEPS}", 130, ""),
+        ("time.sleep(1); print('done')", 0, "done\nat exit\n"),
+    ],
+    ids=["cleans up", "threads", "a process", "holds on", "speaks to nobody", "in the background"],
+)
+def test_a_stopped_program_says_so(block: str, code: int, says: str, tmp_path: Path) -> None:
+    """Whatever it waits for. In the background of a script Ctrl-C is ignored."""
+    handler = "default_int_handler" if code else "SIG_IGN"
     file = tmp_path / "program.py"
-    text = PROGRAM.format(block=block, handler=f"signal.{handler}")
-    file.write_text(text, encoding="utf-8")
+    file.write_text(PROGRAM.format(block=block, handler=handler), encoding="utf-8")
     command, path = [sys.executable, str(file)], {"PYTHONPATH": str(ROOT)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8"}
-    with subprocess.Popen(command, env=path, **pipes) as running:
+    with subprocess.Popen(command, env=path, stderr=subprocess.STDOUT, **PIPES) as running:
         assert running.stdout is not None and running.stdout.readline() == "begun\n"
         time.sleep(0.3)  # until the block waits
-        running.send_signal(number)
+        running.send_signal(signal.SIGINT)
         try:
             told, _ = running.communicate(timeout=20)
         finally:
             running.kill()
-    return running.returncode, told
-
-
-@pytest.mark.parametrize(
-    ("block", "says"),
-    [
-        (f"try: {SLEEPS}\n        finally: print('cleaned')", f"cleaned\n{END}"),
-        ("with ThreadPoolExecutor() as pool: list(pool.map(time.sleep, [60, 60]))", END),
-        ("with ProcessPoolExecutor(1) as pool: list(pool.map(time.sleep, [60]))", END),
-        (f"while 1:\n            try: {SLEEPS}\n            except KeyboardInterrupt: pass", END),
-        (f"sys.stdout.close(); {SLEEPS}", ""),
-    ],
-    ids=["cleans up", "has threads", "has a process", "holds on", "speaks to nobody"],
-)
-def test_a_stopped_program_says_so(block: str, says: str, tmp_path: Path) -> None:
-    """Whatever it waits for."""
-    assert stopped(tmp_path, block, signal.SIGINT) == (130, says)
-
-
-def test_in_the_background_ctrl_c_is_ignored(tmp_path: Path) -> None:
-    """As shells ask of the background commands of a script."""
-    block = "time.sleep(1); print('done')"
-    ended = stopped(tmp_path, block, signal.SIGINT, handler="SIG_IGN")
-    assert ended == (0, "done\nat exit\n")
+    assert (running.returncode, told) == (code, says)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for a process alone")
-@pytest.mark.parametrize(
-    "command", [["-m", "lantern_demo.models.checkpoints", "--check"], ["examples/quick_tour.py"]]
-)
-def test_ctrl_c_while_a_command_imports(command: list[str]) -> None:
+def test_ctrl_c_while_a_command_imports() -> None:
     """The moment is the first library after the handler; it is imported for seconds."""
-    asked = [sys.executable, "-X", "importtime", *command]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8"}
+    command = "-X importtime -m lantern_demo.models.checkpoints --check"
+    asked = [sys.executable, *command.split()]
     # tests in the background of a script ignore Ctrl-C, and what they start would too
     attend = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(asked, cwd=ROOT, preexec_fn=attend, **pipes) as process:
+    with subprocess.Popen(
+        asked, cwd=ROOT, preexec_fn=attend, stderr=subprocess.PIPE, **PIPES
+    ) as process:
         assert process.stderr is not None
         told = ""
         for line in process.stderr:

@@ -12,13 +12,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_package import ROOT, front_matter, pins
+from tiny import ran
 
 pytestmark = [pytest.mark.registry, pytest.mark.slow]
 
@@ -36,27 +38,17 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
     """Asks pip what it would install for a Python; fails with pip's words."""
     folder = tmp_path_factory.mktemp("pip")
     # Where pip caps PyTorch by a file of its own, a Space has no such cap.
-    environment = os.environ | {
-        "PYTHONPATH": str(folder),
-        "PIP_CONSTRAINT": os.devnull,
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-    }
-
-    def pip(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pip", "install", "--retries", "1", *arguments]
-        return subprocess.run(
-            command, env=env, capture_output=True, encoding="utf-8", check=False, timeout=600
-        )
-
-    fetched = pip("--quiet", "--target", str(folder), PIP)
+    environment = os.environ | {"PYTHONPATH": str(folder), "PIP_CONSTRAINT": os.devnull}
+    pip = partial(ran, sys.executable, "-m", "pip", "install", "--retries", "1", timeout=600)
+    fetched = pip("--quiet", "--target", folder, PIP)
     if fetched.returncode:
         pytest.skip(f"no registry answers, or pip is missing: {fetched.stderr.strip()[-200:]}")
 
     def resolved(python: str, *wanted: str) -> dict[str, str]:
         report = folder / "report.json"
-        options = ["--dry-run", "--ignore-installed", "--use-feature=fast-deps"]
+        options: list[Any] = ["--dry-run", "--ignore-installed", "--use-feature=fast-deps"]
         options += ["--python-version", python, "--only-binary=:all:"]
-        options += ["--target", str(folder / "none"), "--report", str(report)]
+        options += ["--target", folder / "none", "--report", report]
         done = pip(*options, *wanted, env=environment)
         assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         install = json.loads(report.read_text(encoding="utf-8"))["install"]

@@ -48,6 +48,9 @@ def test_no_file_of_the_machine_is_handed_out(server: str) -> None:
 
 
 def test_what_is_not_needed_is_off(server: str) -> None:
+    """So is every way to the device beside the queue."""
+    answer = httpx.post(f"{server}gradio_api/run/compare", json={"data": ["a lantern"]})
+    assert answer.status_code == 404
     for path in ("monitoring", "monitoring/summary", "monitoring/x"):
         assert httpx.get(f"{server}{path}").status_code in (403, 404)
     for path in ("runs", "mcp/"):  # the second only with GRADIO_MCP_SERVER=True

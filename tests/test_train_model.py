@@ -12,13 +12,9 @@ import torch
 from tiny import command, ran, write_tiny_model
 
 from examples.make_bundled_model import bank, compiled, networks, palette
-from examples.make_bundled_model.bank import Bank, World
+from examples.make_bundled_model.bank import World
 from examples.make_bundled_model.networks import PREFIX, Model
-from examples.make_bundled_model.target_loss import (
-    Lesson,
-    beginnings,
-)
-from examples.make_bundled_model.world import vocabulary
+from examples.make_bundled_model.target_loss import Lesson
 from examples.train_drafter.teaching import train_hidden
 from lantern_demo import load
 from lantern_demo.models import bundled
@@ -55,21 +51,6 @@ def test_soft_codes_are_the_law_of_distances(world: World) -> None:
     assert (shares - scenes.probs[0, at].float()).abs().max() < 0.04
 
 
-def test_beginnings_are_where_any_kind_of_thing_has_its_first_two_rows() -> None:
-    cover = torch.zeros(4, 16, 16)
-    cover[:3, 4:9, 5] = 1.0  # three of kind 1, and one of kind 2
-    cover[2] = cover[2].roll(1, 0)
-    cover[3, 3, 7] = 0.2  # too little to begin
-    cover[3, 6:9, 7] = 1.0
-    cover[3, 6, 8] = 0.04  # too little to be the thing's
-    codes, pictures = torch.zeros(4, 256, 12), torch.zeros(0, 4, 256, 256)
-    kinds = {"thing": torch.tensor([1, 1, 1, 2])}
-    scenes = Bank(codes.short(), codes.half(), cover.flatten(1).half(), pictures.byte(), kinds)
-    found = beginnings(scenes).view(16, 16)
-    assert found[4:7, 5].tolist() == pytest.approx([2 / 3, 1, 1 / 3])
-    assert found[6:8, 7].tolist() == [1, 1] and found.sum() == pytest.approx(4)
-
-
 def test_a_compiled_pass_computes_what_the_modules_do(
     begin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,13 +80,11 @@ def test_a_lesson_teaches_things_and_holds_lanterns(
     things, lanterns = (world.bank(seed, 8, lanterns=bool(seed)) for seed in (0, 1))
     both = {k: torch.cat((v, lanterns.attributes[k])) for k, v in things.attributes.items()}
     lesson = Lesson(world.model, things)
+    lit = lanterns.nearest, lanterns.attributes
+    more = world.caption_ids(lanterns.attributes, 2)
 
     def losses() -> dict[str, torch.Tensor]:
         g = torch.Generator().manual_seed(3)
-        lit, more = (
-            (lanterns.nearest, lanterns.attributes),
-            world.caption_ids(lanterns.attributes, 2),
-        )
         return lesson(things, lit, world.caption_ids(both, 1), more, g)
 
     before = losses()
@@ -136,10 +115,8 @@ def test_a_small_run_of_every_stage_leaves_a_model_that_draws(
     assert done.returncode == 0, done.stderr[-3000:]
     facts = json.loads((run / "facts.json").read_text(encoding="utf-8"))
     assert facts["target"]["steps"] >= 1 and facts["check"]["entropy"] > 0
-    assert facts["race"]["prompts"] >= 1
     assert {"eagle1", "eagle2", "lantern", "lantern++"} <= {*facts["race"]}
     files = [path for path in run.iterdir() if path.is_file()]
-    assert len(files) <= 8
     assert max(path.stat().st_size for path in files) < 16_000_000
 
     command(networks, "--run", run, "--out", folder, "--begin", begin)
@@ -149,4 +126,3 @@ def test_a_small_run_of_every_stage_leaves_a_model_that_draws(
     assert pipe.networks.trained["target"]["steps"] >= 1
     assert pipe.networks.palette is not None
     assert pipe.generate("a fox in a field", "eagle1", tree="small").image.size == (256, 256)
-    assert {*vocabulary()} < {*pipe.networks.text.tokenizer.get_vocab()}

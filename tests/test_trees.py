@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from lantern_demo.decoding import drafting
-from lantern_demo.decoding.drafting import (
-    DraftConfig,
-    DynamicTree,
-    Proposer,
-    RunContext,
-    StaticTree,
-    check_sizes,
-)
+from lantern_demo.decoding.drafting import DynamicTree, RunContext, StaticTree, check_sizes
 from lantern_demo.decoding.interfaces import DEEPEST
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.decoding.trees import Tree, static_tree
+from lantern_demo.decoding.trees import Tree
 
 
 @pytest.mark.parametrize(
@@ -39,7 +31,7 @@ def test_paths_that_make_no_tree(paths: object, complaint: str) -> None:
         StaticTree(paths)
 
 
-def slow_growth(probs: PathProbs, drafts: DraftConfig) -> dict[tuple[int, ...], float]:
+def slow_growth(probs: PathProbs, drafts: DynamicTree) -> dict[tuple[int, ...], float]:
     """Obvious reference: all proposals by their token path, the best ones with ancestors; `probs`
     gives log-probabilities.
     """
@@ -89,9 +81,13 @@ class PathProbs:
         return torch.stack([self(self.paths[at]) for at in hidden[0, :, 0].long().tolist()])[None]
 
 
+def context(vocab: int) -> RunContext:
+    return RunContext(Sampling(), torch.device("cpu"), vocab, 8)
+
+
 def grown(probs: PathProbs, drafts: DynamicTree) -> tuple[Tree, Tensor]:
     """The tree that drafts grow, and its tokens."""
-    proposer = drafts.proposer(RunContext(Sampling(), torch.device("cpu"), probs.vocab, 8))
+    proposer = drafts.proposer(context(probs.vocab))
     draft = proposer.propose(torch.zeros(1).long(), probs, probs.head, torch.empty(0))
     return draft.tree, draft.tokens
 
@@ -154,10 +150,8 @@ def test_vocabulary_smaller_than_the_beam() -> None:
 
 def check_chain(deepest: int, /, **wrong: int) -> None:
     """Check the shape of a chain of drafts, which may say something wrong of itself."""
-    told: dict[str, Any] = {"nodes": deepest + 1, "width": 1, "deepest": deepest, **wrong}
-    proposer = Proposer("cpu")
-    proposer.tree = static_tree([(0,) * depth for depth in range(1, deepest + 1)])
-    check_sizes(type("Chain", (DraftConfig,), told)(), proposer)
+    drafts = type("Chain", (StaticTree,), wrong)((0,) * depth for depth in range(1, deepest + 1))
+    check_sizes(drafts, drafts.proposer(context(8)))
 
 
 @pytest.mark.parametrize("wrong", [{"nodes": 2}, {"width": 0}, {"deepest": 1}])

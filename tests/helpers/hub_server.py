@@ -9,13 +9,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SMALL = 100  # bytes; such files are always sent whole
 
 
 class Server(ThreadingHTTPServer):
-    """`files` has the contents by `repository/file`, `requests` each request with its Range.
+    """`files` has the contents by `owner/repository/file`, `requests` each request with its Range.
 
     The first `breaks` answers with a file whose path contains `only` end in the middle of it. With
     `stalls` they wait there until `closed`.
@@ -50,19 +51,14 @@ class _Handler(BaseHTTPRequestHandler):
         hub, wanted = self.server, self.headers.get("Range")
         hub.requests.append((f"{self.command} {self.path}", wanted))
         if found := re.match(r"/api/models/([^/]+/[^/]+)/(revision|tree)/", self.path):
-            repo, told = found[1], {"id": found[1], "sha": COMMIT, "siblings": []}
-            tree = [
-                {
-                    "type": "file",
-                    "path": name.removeprefix(f"{repo}/"),
-                    "size": len(data),
-                    "oid": name,
-                }
-                for name, data in hub.files.items()
-                if name.startswith(f"{repo}/")
-            ]
-            body = json.dumps(tree if found[2] == "tree" else told).encode()
-            return self._send(200, {"Content-Type": "application/json"}, body)
+            told: Any = {"id": found[1], "sha": COMMIT, "siblings": []}
+            if found[2] == "tree":
+                told = [
+                    {"type": "file", "path": name.split("/", 2)[2], "size": len(data), "oid": name}
+                    for name, data in hub.files.items()
+                ]
+            headers = {"Content-Type": "application/json"}
+            return self._send(200, headers, json.dumps(told).encode())
         data = hub.files.get(re.sub(r"/resolve/[^/]+", "", self.path)[1:])
         headers = {"X-Repo-Commit": COMMIT}
         if data is None:

@@ -1,11 +1,9 @@
 """How many kernels a step launches, counted without a GPU, and how many it may.
 
-A step in a graph costs about two microseconds a kernel, whatever the kernel does, so that launches
-are what a step of a small model is made of. They are counted on the meta device, which knows shapes
-and no values: whole steps at published sizes in no time and memory, and whoever asks for a value is
-caught. What is counted are PyTorch's operations, a kernel each but for those of `TWO`. A library
-may run more, such as a sort in several passes, so that counts are lower bounds of what a profiler
-sees.
+A step in a graph costs about two microseconds a kernel, whatever the kernel does. Kernels are
+counted on the meta device, which knows shapes and no values: whole steps at published sizes in no
+time and memory, and whoever asks for a value is caught. Each of PyTorch's operations counts as a
+kernel but for those of `TWO`. A library may run more: counts are lower bounds.
 """
 
 from __future__ import annotations
@@ -33,8 +31,7 @@ META = torch.device("meta")
 # By method the most kernels of a whole step of LlamaGen-XL with the paper's trees, in bfloat16 at
 # temperature 1. Models differ in their layers alone.
 BUDGETS = {"vanilla": 497, "eagle1": 683, "eagle2": 745, "lantern": 926, "lantern++": 898}
-PROMPT = 120  # positions of a prefix, where the model does not say
-
+PROMPT = 120  # positions of a prefix
 
 # Operations that launch nothing, those that launch two kernels, and those that read a value. CUDA's
 # `addmm` copies a first operand of two dimensions, and then multiplies.
@@ -54,9 +51,7 @@ class Launches:
 
 
 class Watch(TorchDispatchMode):
-    """Counts the kernels of what runs inside, as if it were on an accelerator, and takes note of
-    faults.
-    """
+    """Counts the kernels of what runs inside, and takes note of faults."""
 
     def __init__(self, kernels: Counter[str], faults: list[str]) -> None:
         super().__init__()
@@ -113,9 +108,7 @@ def _placed(sizes: Sizes, dtype: torch.dtype) -> Any:
 
 
 def step_of(model: str, method: str, dtype: torch.dtype = torch.bfloat16, **settings: Any) -> Steps:
-    """The steps of fixed shape of a published model, behind a prefix, on the meta device. settings
-    are those of `Settings`.
-    """
+    """The steps of fixed shape of a published model, behind a prefix, on the meta device."""
     info, chosen = REGISTRY[model], METHODS[method]
     knobs = Settings(**{**info.preset, "tree": "paper", **settings})
     sizes = info.published.drafter
@@ -125,16 +118,8 @@ def step_of(model: str, method: str, dtype: torch.dtype = torch.bfloat16, **sett
     plan = planned(chosen, knobs)
     rows = 1 if knobs.cfg_scale == 1 else 2
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
-    config = Config(
-        info.tokens,
-        knobs.sampling(),
-        plan.rule,
-        plan.drafts,
-        near,
-        device=META,
-        noise=knobs.noise,
-        ops=ready.ops,
-    )
+    of_run: Any = {"device": META, "noise": knobs.noise, "ops": ready.ops}
+    config = Config(info.tokens, knobs.sampling(), plan.rule, plan.drafts, near, **of_run)
     proposer, verifier = parts_of(config, info.published.target.vocab)
     runner = ready.drafter if chosen.needs_drafter else None
     steps = Steps(ready.target, runner, config, proposer, verifier)
@@ -151,9 +136,7 @@ def step_of(model: str, method: str, dtype: torch.dtype = torch.bfloat16, **sett
 
 @torch.inference_mode()
 def count_launches(model: str, method: str, no_draft: bool = False, **settings: Any) -> Launches:
-    """Kernels of one whole step in the middle of a picture. no_draft: the step without drafts at
-    its end. settings are those of `step_of`.
-    """
+    """Kernels of one whole step in the middle of a picture. no_draft: of that at its end."""
     steps, found = step_of(model, method, **settings), Launches()
     shape = steps.shapes()[-1 if no_draft else len(steps.shapes()) // 2]
     steps.step(shape)  # as before a capture: what is worked out once is there from then on

@@ -5,6 +5,7 @@ names, name by name.
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase
@@ -37,25 +38,14 @@ from lantern_demo.models.tokenizer import ImageTokenizer
 TEXT_ID, ANOLE_ID = "llamagen-t2i-256", "anole-7b"
 GRID, VOCAB, DIM, WIDTH = 4, 64, 64, 32
 EPS = 3e-5  # of the target, and what its config.json says; no default anywhere
-SIZES: dict[str, Any] = {
-    "dim": DIM,
-    "heads": 2,
-    "ffn": 96,
-    "vocab": VOCAB,
-    "grid": GRID,
-    "eps": EPS,
-}
+SIZES: dict[str, Any] = {"dim": DIM, "heads": 2, "ffn": 96, "vocab": VOCAB, "grid": GRID}
+SIZES["eps"] = EPS
 TARGET = LlamaGenConfig(**SIZES, layers=2, prefix=120, caption_dim=WIDTH, padding="released")
 # as LlamaGen's own files are read, which say nothing of eps
 OWN = replace(TARGET, eps=1e-5)
 DRAFTER = DrafterConfig(**{**SIZES, "eps": 2e-6}, prefix=120)
-PICTURES: dict[str, Any] = {
-    "base_channels": 32,
-    "channel_multiplier": [1, 1, 1, 1, 1],
-    "num_res_blocks": 1,
-    "latent_channels": 32,
-    "num_embeddings": VOCAB,
-}
+PICTURES: dict[str, Any] = {"base_channels": 32, "channel_multiplier": [1] * 5}
+PICTURES |= {"num_res_blocks": 1, "latent_channels": 32, "num_embeddings": VOCAB}
 # Anole's marks have the ids they have, so that its vocabulary is never small.
 ANOLE_SIZES: dict[str, Any] = {**SIZES, "embeddings": 8730, "prefix": 40, "rope_base": 5000.0}
 ANOLE = AnoleConfig(**ANOLE_SIZES, layers=2)
@@ -74,15 +64,13 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 
 
-NEEDS = {"download": 2**24, "memory": 2**30}
-
-
 def tiny_info(model: str) -> ModelInfo:
     """One of the models above in small: the registry's entry, its sources among it, for what the
     functions below write.
     """
     info, parts = REGISTRY[model], {"tokenizer": PICTURES, **PARTS[model]}
-    published = Published(sources=info.published.sources, **NEEDS, **parts)
+    needs = {"download": 2**24, "memory": 2**30}
+    published = Published(sources=info.published.sources, **needs, **parts)
     preset = {**info.preset, "lantern_k": 20, "tree": "small", "top_k": 0}
     return replace(info, image_size=16 * GRID, grid=GRID, preset=preset, published=published)
 
@@ -120,13 +108,8 @@ def write_vq(folder: Path, tokenizer: ImageTokenizer) -> None:
     torch.save({"model": tensors}, folder / "vq_ds16_t2i.pt")
 
 
-HEADS = {
-    "hidden_size": DIM,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 2,
-    "rms_norm_eps": EPS,
-}
+# What is read of the config.json of both targets.
+HEADS = {"num_attention_heads": 2, "num_key_value_heads": 2, "rms_norm_eps": EPS}
 
 
 def write_text_model(folder: Path, drafter: bool = True) -> Path:
@@ -138,9 +121,8 @@ def write_text_model(folder: Path, drafter: bool = True) -> Path:
         (folder / part).mkdir(parents=True)
     weights = folder / "target" / "model.safetensors"
     save_file(tensors_of(target, "lantern"), weights, {"format": "pt"})
-    config = {"architectures": ["LlamaForCausalLM"], "dim": DIM, "block_size": GRID**2}
-    config |= {**HEADS, "cls_token_num": 120, "input_type": "t2i"}
-    write_json(weights.with_name("config.json"), config)
+    sizes = {"block_size": GRID**2, "cls_token_num": 120}
+    write_json(weights.with_name("config.json"), HEADS | sizes)
     if drafter:
         torch.save(small.state_dict(), folder / "drafter" / "pytorch_model.bin")
         own = {"rms_norm_eps": DRAFTER.eps, "num_attention_heads": 2}
@@ -161,12 +143,6 @@ def write_shards(tensors: dict[str, Tensor], folder: Path, count: int) -> None:
     write_json(folder / "model.safetensors.index.json", {"weight_map": where})
 
 
-def anole_config() -> dict[str, Any]:
-    """What config.json says beside an Anole, among other things."""
-    more = {"rope_theta": 5000.0, "swin_norm": False, "vocab_size": ANOLE.embeddings}
-    return {**HEADS, "architectures": ["ChameleonForConditionalGeneration"], **more}
-
-
 def write_anole(folder: Path) -> Path:
     """Anole in a local folder: the Hub conversion in two shards, its tokenizer.json, LANTERN's
     drafter.
@@ -178,7 +154,9 @@ def write_anole(folder: Path) -> Path:
     head = torch.randn(ANOLE.embeddings, ANOLE.dim)  # with rows for the whole vocabulary
     head[4 : 4 + ANOLE.vocab] = tensors["lm_head.weight"]
     write_shards(tensors | {"lm_head.weight": head}, hub, 2)
-    write_json(hub / "config.json", anole_config())
+    more = {"swin_norm": False, "vocab_size": ANOLE.embeddings}
+    theta = {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}
+    write_json(hub / "config.json", HEADS | more | theta)
     write_vocabulary(hub / "tokenizer.json")
     (folder / "anole_drafter").mkdir()
     torch.save(small.state_dict(), folder / "anole_drafter" / "pytorch_model.bin")
@@ -204,10 +182,14 @@ def write_vocabulary(path: Path) -> None:
 
 
 def write_llamagen(folder: Path) -> Path:
-    """The same model without a drafter in LlamaGen's own files, as its README places them."""
+    """The same model without a drafter in LlamaGen's own files, as its README places them: with the
+    leavings of training, and the table that some versions of the code wrote.
+    """
     target, _, tokenizer = networks(OWN)
     write_t5(folder / "t5-ckpt" / "flan-t5-xl")
-    torch.save({"model": tensors_of(target, "llamagen")}, folder / "t2i_XL_stage1_256.pt")
+    state = {**tensors_of(target, "llamagen"), "freqs_cis": torch.zeros(3)}
+    leavings = {"steps": 7, "args": Namespace(cfg=4.0), "optimizer": {"state": {}}}
+    torch.save({"model": state, **leavings}, folder / "t2i_XL_stage1_256.pt")
     write_vq(folder, tokenizer)
     return folder
 
@@ -218,17 +200,9 @@ def write_t5(folder: Path) -> transformers.T5ForConditionalGeneration:
     """
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(1)
-    config = transformers.T5Config(
-        d_model=WIDTH,
-        num_layers=1,
-        num_heads=2,
-        d_kv=16,
-        d_ff=48,
-        vocab_size=40,
-        feed_forward_proj="gated-gelu",
-        decoder_start_token_id=0,
-        dropout_rate=0.0,
-    )
+    sizes = {"d_model": WIDTH, "num_layers": 1, "num_heads": 2, "d_kv": 16, "d_ff": 48}
+    sizes |= {"vocab_size": 40, "decoder_start_token_id": 0}
+    config = transformers.T5Config(**sizes, feed_forward_proj="gated-gelu")
     model = transformers.T5ForConditionalGeneration(config).eval()
     config.save_pretrained(folder)
     state = {name: weight.clone() for name, weight in model.state_dict().items()}

@@ -45,8 +45,7 @@ _CASES = {
     "greedy acceptance": "accept_greedy_a",
     "sampled acceptance": "accept_sampling_scripted_a accept_sampling_scripted_a_proc",
     "anole": "anole_a",
-    "anole pictures": "anole_a_e2e",
-    "greedy pictures": "e2e_a e2e_a_fullgrid e2e_a_small_dynamic",
+    "greedy pictures": "e2e_a e2e_a_fullgrid e2e_a_small_dynamic anole_a_e2e",
     "image tokenizer": "vq_a",
     "chameleon tokenizer": "chameleon_vqgan_a",
     "sampling filters": "sampling_filters_a",
@@ -55,7 +54,7 @@ _CASES = {
 }
 # The weights that they were made with, by kind.
 _WEIGHTS = {
-    "llamagen": "{case}_weights",
+    "llamagen": "gpt_t2i_a_weights",
     "target": "lantern_pair_a_target",
     "drafter": "lantern_pair_a_drafter",
     "anole": "anole_a_target_weights",
@@ -63,9 +62,7 @@ _WEIGHTS = {
     "image tokenizer": "vq_a_weights_dec vq_a_weights_enc",
     "chameleon tokenizer": "chameleon_vqgan_a_weights_dec chameleon_vqgan_a_weights_enc",
 }
-NAMED = [name for names in _CASES.values() for name in names.split()]
-NAMED += [f"{name}_weights" for name in _CASES["llamagen"].split()]
-NAMED += [name for kind, names in _WEIGHTS.items() if kind != "llamagen" for name in names.split()]
+NAMED = [name for names in (*_CASES.values(), *_WEIGHTS.values()) for name in names.split()]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,23 +116,12 @@ def cases(kind: str, parts: Callable[[Golden], Iterable[str]] | None = None) -> 
 
 
 def parts_like(pattern: str) -> Callable[[Golden], list[str]]:
-    """For `cases`: what the group of a regular expression takes from the names of a file's tensors,
-    each once.
+    """For `cases`: what the group of a regular expression takes from the names of a file's
+    tensors.
     """
-
-    def parts(file: Golden) -> list[str]:
-        return list(
-            dict.fromkeys(
-                found[1] for key in sorted(file.keys) if (found := re.fullmatch(pattern, key))
-            )
-        )
-
-    return parts
-
-
-def weights_of(case: Golden, kind: str) -> list[Golden]:
-    """The files with the weights of a kind that a case was made with."""
-    return [golden(name) for name in _WEIGHTS[kind].format(case=case.name).split()]
+    return lambda file: [
+        found[1] for key in sorted(file.keys) if (found := re.fullmatch(pattern, key))
+    ]
 
 
 def close(got: Tensor, wanted: Tensor, atol: float = 1e-4) -> None:
@@ -189,146 +175,115 @@ def listed_paths(parents: Sequence[int], ordered: bool) -> Tensor:
 # -- weights, read as a user's: their names and layout are the authors', and not ours to make up
 
 
-def _loaded(model: Any, form: str, *files: Golden) -> Any:
-    paths = [file.path for file in files]
+def _loaded(model: Any, form: str, kind: str) -> Any:
+    paths = [golden(name).path for name in _WEIGHTS[kind].split()]
     return load_weights(model, paths, LAYOUTS[form], torch.device("cpu"), torch.float32)
 
 
-@lru_cache
-def llamagen(case: Golden) -> LlamaGen:
-    """LlamaGen's own transformer of a case."""
-    file = weights_of(case, "llamagen")[0]
-    c, state = file.about["config"], file.tensors
-    config = LlamaGenConfig(
-        dim=c["dim"],
-        layers=c["n_layer"],
-        heads=c["n_head"],
-        ffn=state["layers.0.feed_forward.w1.weight"].shape[0],
-        vocab=c["vocab_size"],
-        grid=math.isqrt(c["block_size"]),
-        prefix=c["cls_token_num"],
-        caption_dim=c["caption_dim"],
-        rope_base=c.get("rope_base", 10000.0),
-        eps=c.get("norm_eps", 1e-5),
-    )
-    return _loaded(LlamaGen(config), "llamagen", file)
+def _config(kind: str) -> dict[str, Any]:
+    """The configuration of a kind of weights, by its authors' names."""
+    return golden(_WEIGHTS[kind].split()[0]).about["config"]
 
 
-def sizes_of(c: dict[str, Any]) -> dict[str, Any]:
-    """Sizes under the names of this project, of a configuration as LANTERN's networks have them."""
+def _sizes(c: dict[str, Any]) -> dict[str, Any]:
+    """Sizes under this project's names, of a configuration as LANTERN's networks have them."""
     return {
         "dim": c["hidden_size"],
+        "layers": c["num_hidden_layers"],
         "heads": c["num_attention_heads"],
         "ffn": c["intermediate_size"],
         "eps": c["rms_norm_eps"],
     }
 
 
-@lru_cache
-def lantern_target(case: Golden) -> LlamaGen:
-    """LANTERN's target of a case."""
-    file = weights_of(case, "target")[0]
-    c = file.about["config"]
+def _llamagen(kind: str, form: str, **sizes: Any) -> LlamaGen:
+    c = _config(kind)
     config = LlamaGenConfig(
-        **sizes_of(c),
-        layers=c["num_hidden_layers"],
+        **sizes,
         vocab=c["vocab_size"],
         grid=math.isqrt(c["block_size"]),
         prefix=c["cls_token_num"],
         caption_dim=c["caption_dim"],
-        rope_base=c.get("rope_base", 10000.0),
-        padding="released",
     )
-    return _loaded(LlamaGen(config), "lantern", file)
-
-
-# The released drafter sets its number of image tokens by the kind of its input, whatever the
-# target's.
-_DRAFTER_TOKENS = {"t2i": 256, "t2i2": 1024}
+    return _loaded(LlamaGen(config), form, kind)
 
 
 @lru_cache
-def lantern_drafter(case: Golden) -> Drafter:
-    """LANTERN's drafter of a case; its prefix is its target's."""
-    file, target = weights_of(case, "drafter")[0], weights_of(case, "target")[0]
-    c, t = file.about["config"], target.about["config"]
-    config = DrafterConfig(
-        **sizes_of(c),
-        vocab=c["vocab_size"],
-        grid=math.isqrt(_DRAFTER_TOKENS.get(c.get("input_type"), t["block_size"])),
-        prefix=t["cls_token_num"],
-        bias="fc.bias" in file.keys,
-    )
-    return _loaded(Drafter(config), "drafter", file)
+def llamagen() -> LlamaGen:
+    c = _config("llamagen")
+    sizes = {"dim": c["dim"], "layers": c["n_layer"], "heads": c["n_head"], "ffn": 192}
+    return _llamagen("llamagen", "llamagen", **sizes)
 
 
 @lru_cache
-def image_tokenizer(case: Golden, grid: int) -> ImageTokenizer:
-    """LlamaGen's image tokenizer of a case, for pictures of grid x grid tokens; its weights may lie
-    in several files.
+def lantern_target() -> LlamaGen:
+    return _llamagen("target", "lantern", **_sizes(_config("target")), padding="released")
+
+
+@lru_cache
+def lantern_drafter() -> Drafter:
+    """LANTERN's drafter, which has 256 image tokens, whatever its target's; its prefix is the
+    target's.
     """
-    parts = weights_of(case, "image tokenizer")
-    c = parts[0].about["config"]
-    names = "ch ch_mult num_res_blocks z_channels codebook_embed_dim codebook_size"
-    sizes = [c[name] for name in names.split()]
-    model = with_32_groups(ImageTokenizer(vq_config(*sizes, num_patches=grid)))
-    return _loaded(model, "vq", *parts)
+    c, prefix = _config("drafter"), _config("target")["cls_token_num"]
+    config = DrafterConfig(**_sizes(c), vocab=c["vocab_size"], grid=16, prefix=prefix)
+    return _loaded(Drafter(config), "drafter", "drafter")
+
+
+def _tokenizer(of: type[ImageTokenizer], c: dict[str, Any], dim: int, codes: int) -> Any:
+    """An image tokenizer for pictures of 4 x 4 tokens. The released networks have 32 groups at any
+    width; ours have fewer in a narrow network.
+    """
+    sizes = [c[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels")]
+    model = of(vq_config(*sizes, dim, codes, num_patches=4))
+    for module in model.modules():
+        if isinstance(module, nn.GroupNorm):
+            module.num_groups = 32
+    return model
+
+
+@lru_cache
+def image_tokenizer() -> ImageTokenizer:
+    c = _config("image tokenizer")
+    model = _tokenizer(ImageTokenizer, c, c["codebook_embed_dim"], c["codebook_size"])
+    return _loaded(model, "vq", "image tokenizer")
+
+
+@lru_cache
+def chameleon_tokenizer() -> ChameleonTokenizer:
+    c = _config("chameleon tokenizer")
+    model = _tokenizer(ChameleonTokenizer, c["ddconfig"], c["embed_dim"], c["n_embed"])
+    return _loaded(model, "chameleon-vq", "chameleon tokenizer")
 
 
 # -- Anole
 
 
-def anole_sizes(case: Golden, part: str) -> dict[str, Any]:
-    """What a case's header says of its target or drafter; the image tokens are what its list of the
-    others leaves.
-    """
+def _anole_sizes(part: str) -> dict[str, Any]:
+    """Of the target or the drafter. The image tokens are what the list of the others leaves."""
+    case = golden("anole_a")
     c = case.about[f"{part}_config"]
     return {
-        **sizes_of(c),
+        **_sizes(c),
         "embeddings": c["vocab_size"],
         "vocab": c["vocab_size"] - len(case.tensors["non_image_tokens"]),
         "grid": 8,
         "prefix": case.tensors["input_ids"].shape[1],
-        "rope_base": c["rope_theta"],
     }
 
 
 @lru_cache
-def anole(case: Golden) -> Anole:
-    """Anole's target of a case; its head lies in the case, and keeps image tokens alone."""
-    config = AnoleConfig(
-        **anole_sizes(case, "target"), layers=case.about["target_config"]["num_hidden_layers"]
-    )
-    head = case.tensors["lm_head"][FIRST : FIRST + config.vocab]
+def anole() -> Anole:
+    """Its head lies in the case, and keeps image tokens alone."""
+    config = AnoleConfig(**_anole_sizes("target"))
+    head = golden("anole_a").tensors["lm_head"][FIRST : FIRST + config.vocab]
     model = Anole(config)
-    model.load_state_dict({**weights_of(case, "anole")[0].tensors, "lm_head.weight": head})
+    weights = golden(_WEIGHTS["anole"]).tensors
+    model.load_state_dict({**weights, "lm_head.weight": head})
     return model.requires_grad_(False).eval()
 
 
 @lru_cache
-def anole_drafter(case: Golden) -> AnoleDrafter:
-    """Anole's drafter of a case."""
-    file = weights_of(case, "anole drafter")[0]
-    config = AnoleDrafterConfig(**anole_sizes(case, "drafter"), bias="fc.bias" in file.keys)
-    return _loaded(AnoleDrafter(config), "drafter", file)
-
-
-@lru_cache
-def chameleon_tokenizer(case: Golden) -> ChameleonTokenizer:
-    """Chameleon's image tokenizer of a case."""
-    parts = weights_of(case, "chameleon tokenizer")
-    c = parts[0].about["config"]
-    d = c["ddconfig"]
-    sizes = [d[name] for name in ["ch", "ch_mult", "num_res_blocks", "z_channels"]]
-    sizes += [c["embed_dim"], c["n_embed"]]
-    grid = math.isqrt(len(case.tensors["indices"]))
-    model = with_32_groups(ChameleonTokenizer(vq_config(*sizes, num_patches=grid)))
-    return _loaded(model, "chameleon-vq", *parts)
-
-
-def with_32_groups(model: Any) -> Any:
-    """The released networks have 32 groups at any width; ours have fewer in a narrow network."""
-    for module in model.modules():
-        if isinstance(module, nn.GroupNorm):
-            module.num_groups = 32
-    return model
+def anole_drafter() -> AnoleDrafter:
+    config = AnoleDrafterConfig(**_anole_sizes("drafter"))
+    return _loaded(AnoleDrafter(config), "drafter", "anole drafter")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any
 
 import published
 import tiny
@@ -33,8 +33,6 @@ from lantern_demo.models.registry import (
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.settings.settings import settings_of
 
-Network = TypeVar("Network", bound=torch.nn.Module)
-
 TEXT = LlamaGenConfig(
     dim=128, layers=3, heads=2, ffn=192, vocab=60, grid=4, prefix=7, caption_dim=32
 )
@@ -48,16 +46,6 @@ PADDED, FULL = torch.arange(7)[None] >= 3, torch.ones(1, 7, dtype=torch.bool)
 
 # Random weights large enough that every part matters.
 strong = partial(tiny.strong, embedding=0.5, gain=1.0, spread=0.2)
-
-
-def anole_networks() -> tuple[Any, Any]:
-    torch.manual_seed(0)
-    return strong(Anole(ANOLE)), strong(AnoleDrafter(ANOLE_DRAFTER))
-
-
-def prompt_of(target: Any, guided: bool = True) -> Any:
-    """The rows of a prompt of 7 ids; the unconditional one is padded."""
-    return target.condition(torch.tensor([[0, 11, 7, 23, 5, 19, 9]]), None, guided)
 
 
 FEATURE_LAYERS = (1, 3)  # of three blocks
@@ -74,7 +62,7 @@ def networks(config: LlamaGenConfig, **of_drafter: Any) -> tuple[LlamaGen, Draft
     return target, drafter
 
 
-def stored(of: Network) -> Network:
+def stored(of: Any) -> Any:
     """With weights that float16 holds, as in a model folder."""
     for weight in of.parameters():
         weight.copy_(weight.half().float())
@@ -176,9 +164,12 @@ def of_llamagen(
 
 
 def of_anole(guidance: float = 2.0) -> Model:
-    made = anole_networks()
+    """With a prompt of 7 ids; its unconditional row is padded."""
+    torch.manual_seed(0)
+    target, drafter = strong(Anole(ANOLE)), strong(AnoleDrafter(ANOLE_DRAFTER))
     with torch.inference_mode():
-        return Model(*made, prompt_of(made[0], guidance != 1), guidance)
+        ids = torch.tensor([[0, 11, 7, 23, 5, 19, 9]])
+        return Model(target, drafter, target.condition(ids, None, guidance != 1), guidance)
 
 
 def of_published_shape() -> Model:

@@ -18,7 +18,6 @@ from lantern_demo.decoding.accept import Children
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
-from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 
 
 class TableTarget:
@@ -26,10 +25,10 @@ class TableTarget:
     states.
     """
 
-    def __init__(self, vocab: int = 8, seed: int = 0, sharpness: float = 1.5) -> None:
+    def __init__(self, vocab: int, seed: int) -> None:
         self.vocab_size = vocab
         generator = torch.Generator().manual_seed(seed)
-        self.table = sharpness * torch.randn(2, vocab * vocab, vocab, generator=generator)
+        self.table = 1.5 * torch.randn(2, vocab * vocab, vocab, generator=generator)
 
     def new_cache(self, rows: int, length: int) -> KVCache:
         return KVCache(1, rows, 1, length + 4, 2)
@@ -54,14 +53,6 @@ class TableTarget:
 
     def head(self, hidden: Tensor) -> Tensor:
         return hidden @ self.table[: hidden.shape[0]]
-
-    def probs(self, before: int | Tensor, last: int | Tensor, sampling: Sampling) -> Tensor:
-        """The exact distribution of the next token, [..., V] float32."""
-        state = torch.as_tensor(before) * self.vocab_size + torch.as_tensor(last)
-        rows = self.table[:, state].reshape(2, -1, self.vocab_size)[
-            : 1 if sampling.cfg_scale == 1 else 2
-        ]
-        return probabilities(guide(rows, sampling.cfg_scale), sampling).reshape(*state.shape, -1)
 
     def _store(self, tokens: Tensor, positions: Tensor, slots: Tensor, cache: KVCache) -> None:
         entry = torch.stack([tokens.float(), positions.float()], dim=1)
@@ -100,16 +91,14 @@ class TableDrafter:
     def _blend(self, hidden: Tensor, tokens: Tensor) -> Tensor:
         """Outputs for tokens behind hidden states: one-hot for the target's, blends for its own."""
         last = hidden[0].argmax(-1) % self.vocab
-        here, other = (
-            torch.nn.functional.one_hot(at % self.vocab * self.vocab + tokens, self.vocab**2)
-            for at in (last, last + 1)
-        )
+        states = torch.stack((last, last + 1)) % self.vocab * self.vocab + tokens
+        here, other = torch.nn.functional.one_hot(states, self.vocab**2)
         return (0.6 * here + 0.4 * other).expand(hidden.shape[0], -1, -1)
 
 
-def neighbour_table(vocab: int, seed: int = 5) -> Tensor:
+def neighbour_table(vocab: int) -> Tensor:
     """[V, V - 1] int64: each token's others, in a random order that stands for distance."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(5)
     order = torch.rand(vocab, vocab, generator=generator).fill_diagonal_(2.0).argsort(1)
     return order[:, :-1]
 

@@ -204,12 +204,6 @@ def command(module: Any, *words: object) -> None:
         module.main()
 
 
-def trained(trainer: Any, out: Path, *words: object) -> list[dict[str, float]]:
-    """Run a trainer's command line -> the lines of its log."""
-    command(trainer, "--out", out, *words)
-    return log_of(out)
-
-
 def log_of(run: Path) -> list[dict[str, float]]:
     return list(map(json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines()))
 

@@ -4,8 +4,7 @@ It serves the page as such a Space would, with the variables that it has and a s
 service that lends GPUs, and prints what became of it as one line of JSON.
 
 The stand-in lends nothing: it keeps what it was asked for and says that the visitor's time is used
-up, or lets the visitor wait. PyTorch's CPU build lacks a few things that `spaces` looks for; they
-get a stand-in.
+up. PyTorch's CPU build lacks a few things that `spaces` looks for; they get a stand-in.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import json
 import os
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,71 +22,29 @@ from urllib.parse import parse_qs, urlsplit
 
 import space
 
-PATIENT = "patient"  # a visitor who is made to wait for a GPU
-SECONDS = 60.0  # of patience: the machine may be busy
 USED_UP = {"left": 0, "wait": "PT1H"}
+ASKED: list[dict[str, Any]] = []  # what the service was asked for
 
 
-class Lender(ThreadingHTTPServer):
-    """The service that lends GPUs, and what it was asked for."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Asked)
-        self.asked: list[dict[str, Any]] = []
-        self.waiting, self.left = threading.Event(), threading.Event()
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-
-class Asked(BaseHTTPRequestHandler):
-    """One request to it."""
-
-    server: Lender
+class Lender(BaseHTTPRequestHandler):
+    """The service that lends GPUs."""
 
     def do_POST(self) -> None:
         url = urlsplit(self.path)
-        if url.path != "/schedule":
-            self.answer(200, "null")
-            return
-        said = {name: values[0] for name, values in parse_qs(url.query).items()}
-        visitor = said.get("token", "").partition(".")[0]
-        self.server.asked.append({"visitor": visitor, "seconds": int(said["durationSeconds"])})
-        if visitor == PATIENT:
-            self.keep_waiting()
-        else:
-            self.answer(429, json.dumps(USED_UP))
-
-    def answer(self, status: int, body: str) -> None:
+        status, answer = 200, "null"
+        if url.path == "/schedule":
+            said = {name: values[0] for name, values in parse_qs(url.query).items()}
+            visitor = said.get("token", "").partition(".")[0]
+            ASKED.append({"visitor": visitor, "seconds": int(said["durationSeconds"])})
+            status, answer = 429, json.dumps(USED_UP)
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
-        self.wfile.write(body.encode())
-
-    def keep_waiting(self) -> None:
-        """Say that there is no GPU yet, until the other side hangs up."""
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.end_headers()
-        self.server.waiting.set()
-        end = time.monotonic() + SECONDS
-        try:
-            while time.monotonic() < end:
-                self.wfile.write(b"event: ping\n\n")
-                time.sleep(0.05)
-        except OSError:
-            self.server.left.set()
+        self.wfile.write(answer.encode())
 
     def log_message(self, *_: Any) -> None:
         pass
-
-
-def of(visitor: str) -> dict[str, str]:
-    """What the Hub's proxy adds to a visitor's requests: a token of three parts, of which the
-    second is JSON.
-    """
-    return {"X-IP-Token": f"{visitor}.e30.signature"}
 
 
 def no_fork() -> bool:
@@ -98,8 +54,10 @@ def no_fork() -> bool:
     return False
 
 
-def prepare(lender: Lender, scratch: Path) -> None:
+def prepare(scratch: Path) -> None:
     """This process as one of a ZeroGPU Space; before PyTorch is used and `spaces` is imported."""
+    lender = ThreadingHTTPServer(("127.0.0.1", 0), Lender)
+    threading.Thread(target=lender.serve_forever, daemon=True).start()
     (scratch / "cgroup").write_text("0::/\n", encoding="utf-8")
     os.environ.update(
         space.variables(space.free_port()),
@@ -120,10 +78,14 @@ def prepare(lender: Lender, scratch: Path) -> None:
 
 
 def asks(url: str, visitor: str, **values: Any) -> str:
-    """Ask for a comparison and wait for its end -> what it ended with."""
+    """Ask for a comparison and wait for its end -> what it ended with.
+
+    The Hub's proxy adds a visitor's token of three parts, of which the second is JSON.
+    """
     from gradio_client import Client
 
-    client = Client(url, headers=of(visitor), verbose=False)
+    token = {"X-IP-Token": f"{visitor}.e30.signature"}
+    client = Client(url, headers=token, verbose=False)
     try:
         return str(client.predict(prompt="a lantern", api_name="/compare", **values))
     except Exception as error:
@@ -141,21 +103,8 @@ def opens(page: Any) -> str:
     return str([*asyncio.run(told()), came])
 
 
-def hangs_up(url: str, visitor: str, lender: Lender) -> bool:
-    """Ask for a comparison and go away while it waits for a GPU -> whether the lender is told."""
-    import httpx
-
-    call, headers = f"{url}gradio_api/call", of(visitor)
-    asked = httpx.post(f"{call}/v2/compare", json={"prompt": "a lantern"}, headers=headers)
-    address = f"{call}/compare/{asked.json()['event_id']}"
-    with httpx.stream("GET", address, headers=headers, timeout=SECONDS):
-        lender.waiting.wait(SECONDS)
-    return lender.left.wait(SECONDS)
-
-
 def main(model: Path, scratch: Path) -> dict[str, Any]:
-    lender = Lender()
-    prepare(lender, scratch)
+    prepare(scratch)
     import spaces.zero.config
 
     from lantern_demo.ui.page import build, launch
@@ -164,13 +113,11 @@ def main(model: Path, scratch: Path) -> dict[str, Any]:
     _, url, _ = launch(page, prevent_thread_lock=True, quiet=True)
     told = {
         "opened": opens(page),
-        "asked_for_opening": len(lender.asked),
         "state": page.lantern_service.state,
         "device": str(page.lantern_service.wait().device),
         "answers": [asks(url, "one"), asks(url, "two", methods=["vanilla"])],
-        "asked": list(lender.asked),
+        "asked": ASKED,
         "factor": spaces.zero.config.get_config()["duration_factor"],
-        "told_of_leaving": hangs_up(url, PATIENT, lender),
     }
     page.close(verbose=False)
     return told

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
 import pytest
 from small_models import TEXT, model_of, of_llamagen
 
-from lantern_demo.bench import audit
-from lantern_demo.kernels import layer, selection, trial
-
-OPERATIONS = {"cut", "top", "draw_in_turn", "decide"}
+from lantern_demo.kernels import layer
 
 
 @pytest.mark.parametrize(
@@ -57,27 +52,3 @@ def test_an_error_of_a_kernel_refuses_all_and_is_stated(monkeypatch: pytest.Monk
         assert faulty.runner_reason == "without kernels: RuntimeError: no C compiler"
         assert faulty.tokens == model.run(model.modules, "eagle1")[-1].tokens
         assert not target.fused and not drafter.fused
-
-
-def test_the_audit_draws_by_kernels_that_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the toy models' few tokens."""
-    monkeypatch.setattr(trial, "LEFT_OUT", False)
-    calls = Counter[str]()
-
-    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *given, **more: calls.update([name]) or real(*given, **more)
-
-    for name in OPERATIONS:
-        monkeypatch.setattr(selection, name, counted(name, getattr(selection, name)))
-    for cell in audit.cells_of(["eagle1", "lantern"], ["top-k"]):
-        calls.clear()
-        kernels = audit.player(cell, audit.CPU)
-        assert set(calls) == OPERATIONS, "some were not tried"
-        with monkeypatch.context() as patch:
-            patch.setenv("LANTERN_KERNELS", "0")
-            pytorch = audit.player(cell, audit.CPU)
-        calls.clear()
-        found, wanted = ([play(seed) for seed in range(4)] for play in (kernels, pytorch))
-        assert [one.tokens for one in found] == [one.tokens for one in wanted], cell
-        assert calls["cut"] and not any(one.runner_reason for one in found)
-        assert (calls["decide"] > 0) == (cell.noise == "independent"), cell
