@@ -1,9 +1,9 @@
 """Fill the measured numbers into README and docs: `python docs/fill.py`.
 
 All of them come from docs/numbers.json, those of the audit from docs/audit.json, and the price of
-look-alikes and the film's machine from files that the page reads. A table stands between `<!-- numbers NAME -->` and
-`<!-- end -->`, a number in a sentence between `<!--n SECTION.KEY...-->` and `<!--/n-->`. The page
-reads typical speedups from `lantern_demo/ui`.
+look-alikes and the film's machine from files that the page reads. A table stands between
+`<!-- numbers NAME -->` and `<!-- end -->`, a number in a sentence between
+`<!--n SECTION.KEY...-->` and `<!--/n-->`. The page reads typical speedups from `lantern_demo/ui`.
 `python docs/fill.py take SECTION FILE.json` copies the measurements of a command into a section,
 and fills again. `python docs/fill.py add FILE.json` copies a report of `python -m
 lantern_demo.bench speed` to docs/results, from where a table shows it, and fills again. `--check`
@@ -462,7 +462,7 @@ def premise_table(numbers: Numbers) -> str:
 
 
 def things_table(numbers: Numbers) -> str:
-    """Show the percentage of pictures that are recognised, by method, of the things that are least
+    """Show the share of pictures that are recognised, by method, of the things that are least
     sure, and of all.
     """
     found = numbers["things"]
@@ -470,7 +470,7 @@ def things_table(numbers: Numbers) -> str:
     rows = [
         [
             row["thing"],
-            *(f"{100 * row[name]:.0f}" for name in methods),
+            *(percent(row[name]) for name in methods),
             ", ".join(f"{name} {count}" for name, count in row["instead"].items()),
         ]
         for row in found["things"]
@@ -478,7 +478,7 @@ def things_table(numbers: Numbers) -> str:
     ]
     for key, name in (("mean_share", "mean of all"), ("least_share", "least")):
         shares = (found["methods"][method][key] for method in methods)
-        rows.append([name, *(f"{100 * share:.0f}" for share in shares), ""])
+        rows.append([name, *map(percent, shares), ""])
     return table(["thing", *(f"`{name}`" for name in methods), "named instead"], rows)
 
 

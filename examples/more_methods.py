@@ -32,11 +32,12 @@ import torch
 from torch import Tensor
 
 from lantern_demo import Method, register
-from lantern_demo.bench import speed
+from lantern_demo.bench import __main__ as bench
 from lantern_demo.decoding.drafting import DraftConfig, Head, Passes, Proposer, RunContext
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import NO_DRAFT_PROBS, guide, scores
 from lantern_demo.decoding.trees import Draft, Tree, whole_tree
+from lantern_demo.shutdown import stoppable
 
 # Of the divisors 0.4 to 4 this one best predicts, by likelihood, whether the first draft is
 # accepted. Measured on 860 steps of the bundled model: of the drafts predicted at 0.4 to 0.6, 6 in
@@ -155,8 +156,9 @@ OPT_TREE = Method(
 def main(argv: Sequence[str]) -> None:
     """Race it as `python -m lantern_demo.bench speed` does, with that command's options."""
     register(OPT_TREE)
-    speed.main(["--methods", "vanilla", "eagle1", OPT_TREE.id, *argv])
+    bench.main(["speed", "--methods", "vanilla", "eagle1", OPT_TREE.id, *argv])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with stoppable():
+        main(sys.argv[1:])

@@ -4,7 +4,7 @@ drafts and a rule.
 Run `python examples/more_rules.py` to race them against vanilla on the bundled model. Its options
 are those of `python -m lantern_demo.bench speed`, such as `--prompts 12`. `register` adds them to
 one process, under their ids in `Pipeline.generate` and `Pipeline.compare`. A program that shows the
-page registers before it imports `lantern_demo.ui`. Parameters are the fields of the rules.
+page registers before it builds one. Parameters are the fields of the rules.
 
 All five are lossy, and docs/methods.md has their speedups and look-alikes. All need random numbers
 independent of vanilla's: with shared noise a draft could only equal the target's own draw.
@@ -25,9 +25,10 @@ import torch
 from torch import Tensor
 
 from lantern_demo import Method, register
-from lantern_demo.bench import speed
+from lantern_demo.bench import __main__ as bench
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.rules import Members, Rule, mass_of
+from lantern_demo.shutdown import stoppable
 
 
 @dataclass(frozen=True)
@@ -236,8 +237,9 @@ def main(argv: Sequence[str]) -> None:
     """Race them as `python -m lantern_demo.bench speed` does, with that command's options."""
     for method in MORE:
         register(method)
-    speed.main(["--methods", "vanilla", *(method.id for method in MORE), *argv])
+    bench.main(["speed", "--methods", "vanilla", *(method.id for method in MORE), *argv])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with stoppable():
+        main(sys.argv[1:])

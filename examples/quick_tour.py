@@ -1,5 +1,5 @@
-"""A tour of the Python interface: draw one prompt with every method, compare them, then turn a
-knob.
+"""A tour of the Python interface: draw one prompt with every default method, compare them, then
+turn a knob.
 
 python examples/quick_tour.py [--out FOLDER]
 """
@@ -32,7 +32,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     pipe = load("lantern-scenes")
 
-    print("Every method on one prompt and seed:")
+    print("Every default method on one prompt and seed:")
     # The other events are Steps with their committed tokens. The fastest method ends first.
     done = {
         method: event for method, event in pipe.compare(PROMPT, seed=7) if isinstance(event, Result)

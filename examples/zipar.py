@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from lantern_demo import Pipeline, load
-from lantern_demo.bench.report import machine_of, now, parser_of
+from lantern_demo.bench.report import at_least, machine_of, now, parser_of
 from lantern_demo.bench.speed import Row, measure, play, prompts_for
 from lantern_demo.bench.summary import interval
 from lantern_demo.decoding.config import Config
@@ -121,17 +121,12 @@ class Drawn(NamedTuple):
 
 
 def run(pipe: Pipeline, prompt: str, seed: int, window: int) -> Drawn:
-    """Draw a picture at the model's preset.
-
-    Raises ValueError for a window below 1.
-    """
-    if window < 1:
-        raise ValueError(f"window is {window}; it must be at least 1")
+    """Draw a picture at the model's preset."""
     plan = pipe.planned(METHODS["vanilla"], pipe.settings(seed=seed))
     config, condition = pipe.prepared(plan, pipe.read(prompt).encoded)
-    noise = gumbel_(torch.empty(pipe.info.tokens, pipe.target.vocab_size), seed)
     pipe.threads.use()  # as its runs do
     begun = perf_counter()
+    noise = gumbel_(torch.empty(pipe.info.tokens, pipe.target.vocab_size), seed)
     tokens, passes = draw(pipe.target, condition, config.sampling, noise, pipe.info.grid, window)
     seconds = perf_counter() - begun
     share = changed(pipe.target, condition, config, noise, tokens)
@@ -149,7 +144,7 @@ def race(pipe: Pipeline, window: int, count: int) -> dict[str, Any]:
     }
     rounds = [entry["runs"] for entry in measure(contestants, prompts_for(count))]
     drawn = [runs["zipar"] for runs in rounds]
-    ratios = [runs["vanilla"]["decode_seconds"] / runs["zipar"]["seconds"] for runs in rounds]
+    ratios = [runs["vanilla"]["wall_seconds"] / runs["zipar"]["seconds"] for runs in rounds]
     return {
         "created": now(),
         "machine": machine_of(pipe.device),
@@ -165,9 +160,14 @@ def race(pipe: Pipeline, window: int, count: int) -> dict[str, Any]:
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument(
-        "--window", type=int, default=4, help="tokens that a row is ahead when the next one begins"
+        "--window",
+        type=at_least(1),
+        default=4,
+        help="tokens that a row is ahead when the next one begins",
     )
-    parser.add_argument("--prompts", type=int, default=1, help="how many to draw (default: 1)")
+    parser.add_argument(
+        "--prompts", type=at_least(1), default=1, help="how many to draw (default: 1)"
+    )
     parser.add_argument("--out", type=Path, help="FILE.json: write the numbers")
     parser.add_argument("--picture", type=Path, help="FILE.png: write one picture")
     args = parser.parse_args()

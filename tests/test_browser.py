@@ -223,7 +223,7 @@ def test_stop_on_a_phone_leaves_what_was_drawn(
         expect(tab.locator("#stop")).to_be_focused()
         tab.locator("#stop").click()
         go_on.set()
-    expect(tab.locator("#status")).to_contain_text(texts.STOPPED)
+    expect(tab.locator("#status")).to_contain_text(texts.STOPPED_RUN)
     expect(tab.locator('#stage [data-phase="stopped"] .pill').first).to_contain_text("stopped")
     expect(tab.locator(HEADLINE)).to_have_text(texts.STOPPED_RACE)
     expect(tab.locator("#draw")).to_be_focused()
@@ -235,7 +235,7 @@ def test_stop_on_a_phone_leaves_what_was_drawn(
     expect(how.locator(".panel")).to_be_hidden()
     pages.tab_of(tab, texts.NUMBERS_TAB)
     expect(tab.locator("#table")).to_have_text(texts.NO_NUMBERS)
-    for button in ("sheet", "record", "repeat", "seeds", "twin"):
+    for button in ("sheet", "record"):
         expect(tab.locator(f"#{button}")).to_be_disabled()
 
 

@@ -82,6 +82,11 @@ def test_other_devices_are_refused_by_the_list_of_those_allowed(
     with pytest.raises(ValueError, match="'cuda:1' is not available here; use auto or cpu"):
         device.pick_device("cuda:1")
     assert device.pick_device("auto") == device.pick_device(torch.device("cpu"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert device.pick_device("cuda:1").index == 1
+    with pytest.raises(ValueError, match="'cuda:2' is not available here; there are 2"):
+        device.pick_device("cuda:2")
 
 
 # -- control groups

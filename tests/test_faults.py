@@ -8,11 +8,12 @@ import errno
 import gc
 import json
 import shutil
+import tempfile
 import threading
-from collections import namedtuple
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -206,11 +207,16 @@ def test_a_drafter_that_does_not_fit_its_target_is_named(folder: Path, tmp_path:
             load(mixed, device="cpu")
 
 
+@pytest.mark.parametrize(
+    ("part", "name", "free"), [(Path, "write_bytes", 10**9), (tempfile, "mkdtemp", 0)]
+)
 def test_a_full_disk_costs_the_pictures_and_nothing_else(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, part: object, name: str, free: int
 ) -> None:
+    """Also one without room for a folder."""
     service = Service(folder, "cpu")
-    failing(monkeypatch, Path, "write_bytes", OSError(errno.ENOSPC, "no"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    failing(monkeypatch, part, name, OSError(errno.ENOSPC, "no"))
     *_, (images, record) = answers(service, PROMPT, ["vanilla", "eagle1"], settings=dict(KNOBS))
     assert images == {} and record["order"] == ["vanilla", "eagle1"]
     assert len(record["methods"]["eagle1"]["token_ids"]) == 16
@@ -219,8 +225,7 @@ def test_a_full_disk_costs_the_pictures_and_nothing_else(
 
 def test_a_nearly_full_disk_counts_as_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradio keeps a copy of what is shown, and does not say so when that fails."""
-    usage = namedtuple("usage", "total used free")(10**9, 10**9 - 1000, 1000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     assert files.saved(files.write, tmp_path / "a", b"x") is None
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()

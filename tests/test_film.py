@@ -9,8 +9,8 @@ from PIL import Image, ImageSequence
 from lantern_demo.models.bundled import PATCHES
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.settings.settings import Settings
-from lantern_demo.ui import film
-from lantern_demo.ui.files import address
+from lantern_demo.ui import film, texts
+from lantern_demo.ui.files import address, facts
 from lantern_demo.ui.recorded import recorded_runs
 from lantern_demo.ui.run_view import picture_of, typical_speedups
 
@@ -36,6 +36,14 @@ def test_a_film_shows_the_race_of_a_record(tmp_path: Path) -> None:
     cover = tuple(int(film.COVER[at : at + 2], 16) for at in (1, 3, 5))
     assert max(abs(a - b) for a, b in zip(first, cover, strict=True)) < 12
     assert max(abs(a - b) for a, b in zip(last, cover, strict=True)) > 40
+
+
+def test_an_address_is_printed_whole_or_not_at_all() -> None:
+    record = recorded_runs()[0].record
+    for letters, whole in ((20, False), (200, True)):
+        link = "x" * 400
+        told = facts(record, link, letters)
+        assert (link in "".join(told)) == whole and (texts.LONG_ADDRESS in told) != whole
 
 
 def test_typical_speedups_are_those_of_such_a_run_alone() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,15 @@ from lantern_demo.prompt_words import KNOWS_NONE, NOT_LEFT_OUT, ONE_THING, USUAL
 from lantern_demo.runs.load import info_of
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import kept_of
+from lantern_demo.runs.result import MethodFailed
 from lantern_demo.scenes import THINGS
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings, planned
 from lantern_demo.ui import files, limits, link, texts
-from lantern_demo.ui.actions import begin, hand_out, hand_out_sheet, record_file
+from lantern_demo.ui.actions import begin, hand_out, hand_out_sheet, idle, record_file
 from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out
 from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle, upper_of
-from lantern_demo.ui.components import Updates, Widgets, status_html
+from lantern_demo.ui.components import OVER, RUNS, WAITS, Updates, Widgets, status_html
 from lantern_demo.ui.form import FIELDS, OTHERS, Form, add_numbers, choose, preset
 from lantern_demo.ui.link import query, query_of
 from lantern_demo.ui.recorded import CHIP, Recorded, recorded_runs
@@ -85,11 +86,14 @@ def test_a_prompt_is_heard_while_it_is_typed() -> None:
 
 @pytest.mark.parametrize("asked", [None, [], "x", {"prompt": None}, {"prompt": ["<b>"]}])
 def test_a_stranger_who_asks_what_is_heard_gets_an_answer(asked: Any) -> None:
-    """Also for a chip that no row has, and quickly for a prompt that is too long."""
+    """Also for a chip that no row has, and quickly for a prompt that is too long, which stays."""
     assert hear(asked)["lanterns"]
     for part, phrase in (({"x": 1}, "../.."), ("time", "cat")):
         assert hear({"prompt": "a fox", "part": part, "phrase": phrase})["prompt"] == "a fox"
-    assert hear({"prompt": "x " * INFO.max_prompt})["leftOut"] == []
+    long = "x " * INFO.max_prompt
+    told = hear({"prompt": long, "part": "thing", "phrase": "cat"})
+    assert (told["prompt"], told["drawn"], told["leftOut"]) == (long, "", [])
+    assert told["why"] == "The prompt has 400 characters, at most 200 are allowed."
 
 
 def test_the_chips_are_what_the_model_knows() -> None:
@@ -122,7 +126,7 @@ class Visitor:
         self.service, self.w, self.form = service, w, form
         self.seed: Any = DEFAULT_SEED
         self.result = PageRun()
-        self.keep: Any = None
+        self.keep: dict[str, Any] = {}
         self.visited = list[Recorded]()
 
     def fills(self, updates: dict[Any, Any]) -> None:
@@ -152,14 +156,17 @@ class Visitor:
         """The seed of the run, and all that the status said."""
         answers = list(self.presses(prompt, "vanilla", *methods, **fields))
         (page_run,) = [answer[self.w.page_run] for answer in answers if self.w.page_run in answer]
-        self.fills(settle(self.service, self.w, page_run, self.visited))
+        self.fills(settle(self.service, self.w, OVER, page_run, self.visited))
         assert page_run.record["settings"]["seed"] == self.seed == page_run.request.seed
         return self.seed, " ".join(str(answer.get(self.w.status)) for answer in answers)
 
-    def repeats(self) -> str:
+    def repeats(self, others: bool = False) -> str:
         """Press Run again -> what is told last."""
-        *_, last = repeat(self.service, self.w, self.w.status, False, self.result)
-        return last[self.w.status]
+        return self.told(repeat(self.service, self.w, self.w.status, others, self.result))
+
+    def told(self, answers: Iterable[Updates]) -> str:
+        """The status that answers leave."""
+        return [answer[self.w.status] for answer in answers if self.w.status in answer][-1]
 
 
 def test_the_nearest_is_drawn_and_what_a_prompt_became_is_told_from_the_first_answer_on(
@@ -205,10 +212,10 @@ def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(
     monkeypatch.setattr("lantern_demo.ui.compare.REPEATS", 1)
     visitor.draws("a cat")
     upper = visitor.result.record["methods"]["vanilla"]["token_ids"][:8]
-    visitor.keep = ("vanilla", 2)
+    visitor.keep = upper_of(visitor.result, "vanilla", 2)
     seed, told = visitor.draws("a cat", "lantern++")
     record, sentence = visitor.result.record, "Kept: the upper 2 of 4 rows."
-    assert seed == 1000 and sentence in told and visitor.keep is None
+    assert seed == 1000 and sentence in told and visitor.keep == {}
     assert all(kept_of(entry) == upper for entry in record["methods"].values())
     assert texts.of_run(texts.SOURCES["live"], record).endswith(sentence)
     (lane, _) = results_view(record, {}, "live")["lanes"]
@@ -225,10 +232,10 @@ def test_rows_that_are_not_there_are_not_kept_and_another_models_are_refused(
 ) -> None:
     visitor.fills(show_first(visitor.w))
     for asked in (("vanilla", 16), ("medusa", 3), ("vanilla", "3"), ([], None)):
-        assert upper_of(visitor.result, asked) == {}
-    visitor.keep = ("vanilla", 3)
-    *_, last = visitor.presses("a cat", "vanilla")
-    assert "refused" in last[visitor.w.status] and "lantern-scenes" in last[visitor.w.status]
+        assert upper_of(visitor.result, *asked) == {}
+    visitor.keep = upper_of(visitor.result, "vanilla", 3)
+    told = visitor.told(visitor.presses("a cat", "vanilla"))
+    assert "refused" in told and "lantern-scenes" in told
 
 
 def test_a_recording_is_drawn_with_its_seed_and_a_run_of_this_visit_with_a_new_one(
@@ -237,8 +244,28 @@ def test_a_recording_is_drawn_with_its_seed_and_a_run_of_this_visit_with_a_new_o
     service, w, form = visitor.service, visitor.w, visitor.form
     visitor.fills(show_first(w))
     assert visitor.draws(texts.EXAMPLES[0])[0] == DEFAULT_SEED
-    visitor.fills(show_run(service, w, form, PageRun(), visitor.visited, 0))
+    visitor.fills(show_run(service, w, form, OVER, visitor.visited, visitor.visited[0].key))
     assert visitor.seed == DEFAULT_SEED and visitor.draws(texts.EXAMPLES[0])[0] == 1000
+
+
+def test_the_strip_waits_for_a_run_and_says_what_is_gone(visitor: Visitor) -> None:
+    """Repeat would write its numbers under the other run's pictures. Another tab's strip is old."""
+    service, w, form = visitor.service, visitor.w, visitor.form
+    key = recorded_runs()[0].key
+    assert show_run(service, w, form, WAITS, [], key)[w.result].record == recorded_runs()[0].record
+    for asked, one, told in ((RUNS, key, texts.STILL_RUNNING), (OVER, "x", texts.NO_LONGER_KEPT)):
+        found = show_run(service, w, form, asked, [], one)
+        assert list(found) == [w.status] and told in found[w.status]
+
+
+def test_a_run_that_is_stopped_says_so_where_its_words_are(visitor: Visitor) -> None:
+    w = visitor.w
+    for asked, told in ((RUNS, texts.STOPPED), (WAITS, texts.STOPPED), (OVER, None)):
+        for end in (
+            idle(w, w.status, asked, PageRun(), []),
+            settle(visitor.service, w, asked, PageRun(), []),
+        ):
+            assert end.get(w.status) == (told and status_html(told)) and end[w.asked] == OVER
 
 
 def test_a_method_that_is_registered_after_the_page_was_imported(
@@ -263,21 +290,21 @@ def test_a_number_that_is_not_whole_and_an_empty_field_are_refused(
     form = visitor.form
     box = form.seed if field == "seed" else form.knobs[field]
     typed = box.preprocess(value) if isinstance(box, gr.Number) else value
-    *_, refused = visitor.presses("a lantern", "vanilla", **{field: typed})
-    assert f"{KNOBS[field].label} must be" in refused[visitor.w.status]
+    told = visitor.told(visitor.presses("a lantern", "vanilla", **{field: typed}))
+    assert f"{KNOBS[field].label} must be" in told
 
 
 def test_a_fault_of_any_run_and_what_cannot_begin_end_in_a_sentence(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     w, says = visitor.w, "The run failed on the server. KeyError"
-    *_, told = visitor.presses("a cat")
-    assert texts.NO_METHODS in told[w.status]
+    assert texts.NO_METHODS in visitor.told(visitor.presses("a cat"))
     visitor.draws("a cat", "lantern")
     monkeypatch.setattr(Service, "request", lambda *_, **__: {}["type"])
-    *_, drawn = visitor.presses("a cat", "vanilla")
-    *_, twin = compare_twins(visitor.service, w, w.status, None, "lantern", visitor.result)
-    assert says in drawn[w.status] and says in twin[w.status] and says in visitor.repeats()
+    twin = compare_twins(visitor.service, w, w.status, "lantern", visitor.result)
+    for answers in (visitor.presses("a cat", "vanilla"), twin):
+        assert says in visitor.told(answers)
+    assert says in visitor.repeats()
 
 
 @pytest.mark.slow
@@ -308,7 +335,7 @@ def test_a_frame_of_the_page_holds_only_what_is_new(
         told = {place: token for name, place, _, token in marks if name == method}
         assert [told[place] for place in range(entry["tokens"])] == entry["token_ids"]
     assert set(page_run.files) == set(methods)
-    final = json.loads(settle(service, w, page_run, [])[w.stage])
+    final = json.loads(settle(service, w, OVER, page_run, [])[w.stage])
     assert all(lane["picture"] for lane in final["lanes"]), "what a browser skipped is there"
     for lane in [*views[-1]["lanes"], *final["lanes"]]:
         assert "guidance" not in lane["ran"], "the folder's own preset needs no words"
@@ -321,6 +348,24 @@ def test_what_cannot_be_repeated_is_told(visitor: Visitor, monkeypatch: pytest.M
     visitor.draws("a cat", "eagle1")
     visitor.result.record["methods"]["eagle1"]["token_ids"][2] += 1
     assert "EAGLE-1: other pieces, from piece 3 on." in visitor.repeats()
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_repeat_in_which_a_method_fails_says_so(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, others: bool
+) -> None:
+    monkeypatch.setattr("lantern_demo.ui.compare.REPEATS", 1)
+    visitor.draws("a cat", "eagle1")
+    failed, frames = MethodFailed("eagle1", "It took too long."), Service.frames
+
+    def half(self: Service, request: Request) -> Iterator[Any]:
+        found = frames(self, request)
+        return (failed if getattr(one, "method", "") == "eagle1" else one for one in found)
+
+    monkeypatch.setattr(Service, "frames", half)
+    told = visitor.repeats(others)
+    assert f"{texts.NOT_ALL_REPEATED} EAGLE-1: It took too long." in told
+    assert "median of" not in told and texts.REPRODUCED not in told
 
 
 def test_the_page_says_that_the_methods_did_not_race(
@@ -336,7 +381,7 @@ def test_the_place_in_the_queue_is_told(visitor: Visitor) -> None:
     service, w = visitor.service, visitor.w
     for place, turn in ((3, service.wait().turn()), (2, nullcontext())):
         with turn:
-            told = begin(service, lambda: 2, w, w.status, False, PageRun())[w.status]
+            told = begin(service, lambda: 2, w, w.status, OVER)[w.status]
         assert told == status_html(texts.waits(place, service.last_seconds), "waits")
 
 
@@ -422,7 +467,7 @@ def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(visitor: Visitor) 
             return Path(writes.call_args.args[0]).name
 
         visitor.fills(show_first(w))
-        visitor.fills(show_run(visitor.service, w, visitor.form, PageRun(), [], 1))
+        visitor.fills(show_run(visitor.service, w, visitor.form, OVER, [], recorded_runs()[1].key))
         visitor.draws()
         assert writes.call_count == 1 and last() == "vanilla.png", "which its lane offers"
         found = hand_out(w, record_file, visitor.result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from html import unescape
 from typing import Any
@@ -62,6 +63,13 @@ def test_repeats_are_copied_with_their_range() -> None:
     assert row[8:12] == ["4", "4", "4", "1"], "the parts of a step, and its cost"
     assert row[head.index("seed")] == "5 6 7"
     assert "2.00\u00d7 (1.00\u20133.00)" in numbers_html(record, again)
+    refused = copy.deepcopy(fast)
+    refused["events"]["committed"] = [1, 2, 3, 4]
+    for tree in refused["events"]["trees"]:
+        tree["path"] = tree["path"][:1]
+    again[0]["methods"]["lantern++"] = refused
+    chances = tsv(record, again).splitlines()[2].split("\t")[-2:]
+    assert chances == ["0.4444", "0.5"], "4 of 9 guesses in three races"
 
 
 def test_what_is_copied_travels_as_text() -> None:

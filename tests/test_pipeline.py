@@ -21,8 +21,8 @@ from lantern_demo.decoding.drafting import DraftConfig, DynamicTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result, record_of
-from lantern_demo.settings.named_trees import DEFAULTS, drafts_by_device
-from lantern_demo.settings.settings import Settings, drafts_of
+from lantern_demo.settings.named_trees import DEFAULTS, DYNAMIC_TREES, drafts_by_device
+from lantern_demo.settings.settings import Settings, drafts_of, planned
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import table
 
@@ -91,6 +91,14 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
         "chain of 5, k 10, lambda 3",
     )
     assert all(words in row[-1] for row, words in zip(rows[1:], values, strict=True))
+
+
+def test_what_is_asked_for_is_no_named_tree() -> None:
+    """Also where it is the default one, as in every link of a run."""
+    names = "draft_top_k", "draft_depth", "draft_nodes"
+    shape = dict(zip(names, DYNAMIC_TREES["small"], strict=True))
+    for knobs in (shape, shape | {"tree": "0 00 000"}):
+        assert planned(METHODS["lantern"], Settings(**knobs)).source == "as asked"
 
 
 def test_a_repeated_race_draws_the_same_tokens_each_time(pipe: Pipeline) -> None:

@@ -238,6 +238,9 @@ def test_a_race_is_told_in_seconds_whoever_won(clock: Page) -> None:
     busy = [lane | {"disturbed": True} for lane in lanes((2, 1, 3))]
     about = "EAGLE-1 won: 1.00 s. Vanilla: 2.00 s (about 2.0\u00d7)."
     assert clock.evaluate(f"lanes => {HEAD}", busy) == about
+    stopped = HEAD.replace("(lanes)", "(lanes, true)")
+    told = clock.evaluate(f"lanes => {stopped}", lanes((None, 1, 3)))
+    assert told == "EAGLE-1 took 1.00 s. LANTERN++: 3.00 s.", "another might have won"
     ended = drawing(a=(256, 0.6289), b=(256, 0.628), c=(256, 0.64))
     done = [lane | {"phase": "done"} for lane in ended]
     ranks = "lanes => [...ranksOf(lanes)]"

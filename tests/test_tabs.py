@@ -190,6 +190,31 @@ def test_repeats_and_other_seeds_give_medians_with_their_range(
     assert f"\t{seed} {seed + 1}\t" in tsv
 
 
+def test_a_repeat_is_the_only_run_of_its_page_and_its_words_go_with_it(
+    shown: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Enter starts nothing beside it, no other run is shown meanwhile, and Stop is told there."""
+    told, status = shown.locator("#repeat-told"), shown.locator("#status")
+    runs = shown.locator("#runs button")
+    tab_of(shown, texts.NUMBERS_TAB)
+    count = runs.count()
+    monkeypatch.setattr(compare, "REPEATS", 50)
+    shown.locator("#repeat").click()
+    expect(told).to_contain_text("Run 1 of 50")
+    line(shown).press("Enter")
+    runs.last.click()
+    expect(status).to_contain_text(texts.STILL_RUNNING)
+    shown.locator("#stop").click()
+    expect(told).to_have_text(texts.STOPPED)
+    expect(shown.locator("#draw")).to_be_enabled()
+    expect(runs).to_have_count(count)
+    runs.last.click()
+    expect(status).to_contain_text("Recorded on")
+    expect(told).to_be_empty()
+    runs.first.click()
+    expect(status).to_contain_text("Drawn in this visit")
+
+
 def test_the_rest_of_a_picture_is_drawn_again(shown: Page) -> None:
     """Below a line that is moved by keys or dragged. Only one picture has one. Last of the tests of
     this run.

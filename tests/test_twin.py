@@ -43,6 +43,13 @@ def test_a_twin_is_the_run_up_to_the_first_loan(method: str, pipe: Pipeline) -> 
     )
 
 
+def test_the_twin_of_a_run_that_relaxed_nothing_is_that_run(pipe: Pipeline) -> None:
+    """Its rule is exact, so it had vanilla's random numbers."""
+    done = pipe.generate(PROMPT, "lantern", lantern_delta=0)
+    twin = pipe.twin(done.record, "lantern")
+    assert twin.noise == done.noise == "shared" and twin.tokens == done.tokens
+
+
 def test_what_has_no_twin_is_refused(pipe: Pipeline) -> None:
     record = pipe.generate(PROMPT, "lantern", tree="small").record
     for method, why in (("eagle1", "a relaxed one"), ("lantern++", "one of the record's")):

@@ -22,7 +22,12 @@ COMMANDS = {name: f"lantern_demo.bench.{name}" for name in ("speed", "nodes", "a
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit with its status, or print its ValueError and exit with 2."""
     argv = sys.argv[1:] if argv is None else argv
-    if not argv or argv[0] not in COMMANDS:
+    first = argv[0] if argv else ""
+    if first in ("-h", "--help"):
+        return print(__doc__)
+    if first not in COMMANDS:
+        if first and not first.startswith("-"):
+            sys.exit(f"{__doc__}\nThere is no command {first!r}.")
         argv = ["speed", *argv]
     try:
         code = import_module(COMMANDS[argv[0]]).main(argv[1:])

@@ -51,6 +51,9 @@ def pick_device(device: str | torch.device) -> torch.device:
     if chosen.type == "cuda" and not torch.cuda.is_available():
         sentences = [f"device {device!r} is not available here; use auto or cpu", unused_gpu()]
         raise ValueError(". ".join(filter(None, sentences)))
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        there = torch.cuda.device_count()
+        raise ValueError(f"device {device!r} is not available here; there are {there}, from cuda:0")
     return chosen
 
 

@@ -550,6 +550,7 @@ class Drawing:
                 "model": {
                     "id": pipe.info.id,
                     "trained": pipe.networks.trained,
+                    "preset": dict(pipe.info.preset),
                     "sources": pipe.networks.sources,
                 },
                 "prompt": read.prompt,

@@ -87,6 +87,7 @@ class Drawer(TypedDict):
 
     id: str
     trained: dict[str, Any]
+    preset: NotRequired[dict[str, Any]]  # settings that differ from the usual ones
     sources: dict[str, dict[str, Any]]  # repository, file and commit of each part
 
 
@@ -156,9 +157,12 @@ def twin_settings(record: Record, method: str) -> tuple[dict[str, Any], dict[str
         raise NotAllowed("method", f"must be one of the record's, {known}, got {method!r}")
     limit = KNOBS[bound].limit
     assert limit is not None
-    tree = record["methods"][method]["tree_settings"]
+    entry = record["methods"][method]
+    tree = entry["tree_settings"]
     settings = {name: value for name, value in record["settings"].items() if name not in tree}
-    return settings | {bound: limit.low, "noise": "independent"}, {method: tree}
+    # the run's own: a rule that relaxes nothing may have had vanilla's
+    noise = "shared" if entry["noise"] == "shared" else "independent"
+    return settings | {bound: limit.low, "noise": noise}, {method: tree}
 
 
 def summary_of(races: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:

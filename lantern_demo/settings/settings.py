@@ -211,11 +211,12 @@ def drafts_of(
     if issubclass(cls, StaticTree):
         return cls(settings.static_paths(default.static)), settings.tree
     if issubclass(cls, DynamicTree):
-        shape, source = settings.dynamic_shape(default.dynamic), settings.tree
-        if shape not in (DYNAMIC_TREES.get(source), default.dynamic):
-            given = shape != DYNAMIC_TREES["small"]
-            source = "as asked" if given else f"small, since {source} is no dynamic tree"
-        return cls(*shape), source
+        source = settings.tree
+        if {settings.draft_top_k, settings.draft_depth, settings.draft_nodes} != {None}:
+            source = "as asked"
+        elif source != DEFAULT and source not in DYNAMIC_TREES:
+            source = f"small, since {source} is no dynamic tree"
+        return cls(*settings.dynamic_shape(default.dynamic)), source
     if issubclass(cls, Window):
         return cls(settings.window or default.window), "as asked" if settings.window else "default"
     return cls(), ""

@@ -15,9 +15,8 @@ import gradio as gr
 from lantern_demo.faults import NotAllowed
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import MethodFailed, Result
-from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Updates, Widgets, pack, status_html
+from lantern_demo.ui.components import OVER, RUNS, WAITS, Updates, Widgets, pack, status_html
 from lantern_demo.ui.events import AT_ONCE, ON_DEVICE, QUIET
 from lantern_demo.ui.files import address, saved, scratch, write_record, write_sheet
 from lantern_demo.ui.film import write_film
@@ -30,7 +29,9 @@ from lantern_demo.ui.run_state import PageRun
 from lantern_demo.ui.run_view import lane_view, picture_of, preset_of, results_view
 from lantern_demo.ui.service import Refused, Service
 
-End = Callable[[PageRun, list[Recorded]], Updates]  # the changes at the end of a run
+# The changes at the end of a run: of `Widgets.asked`, `page_run` and `visited`. It was stopped
+# unless it is OVER.
+End = Callable[[str, PageRun, list[Recorded]], Updates]
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,14 @@ class Action:
         pressed = gr.on(
             self.triggers,
             partial(begin, service, queued, w, status),
-            [w.waits, w.page_run],
-            [status, w.waits, *w.buttons()],
+            [w.asked],
+            [status, w.asked, *w.buttons()],
             **AT_ONCE,
         )
         running = pressed.then(
             self.run,
             self.inputs,
-            {status, w.waits, *self.outputs},
+            {status, w.asked, *self.outputs},
             trigger_mode="once",
             # Gradio's page counts time, for every answer, on what shows an event's progress.
             show_progress_on=w.draw,
@@ -65,39 +66,44 @@ class Action:
             **ON_DEVICE,
         )
         pressed.then(None, js="keepFocus", **QUIET)
-        changed, about = {status, *w.all()}, [w.page_run, w.visited]
+        changed, about = w.all(), [w.asked, w.page_run, w.visited]
         # `then` also follows Stop, but not a refusal by the full queue.
         ended = running.then(end, about, changed, **AT_ONCE)
         ended.then(None, js="keepFocus", **QUIET)
-        running.failure(partial(failed, w, status, end), [w.waits, *about], changed, **AT_ONCE)
+        running.failure(partial(failed, w, status, end), about, changed, **AT_ONCE)
         return running
 
 
 def begin(
-    service: Service,
-    queued: Callable[[], int],
-    w: Widgets,
-    status: gr.HTML,
-    waits: bool,
-    page_run: PageRun,
+    service: Service, queued: Callable[[], int], w: Widgets, status: gr.HTML, asked: str
 ) -> Updates:
     """Show in `status` that the run waits for the device, or that the visitor has one that waits.
 
-    `queued` returns how many runs wait. During a run, when Enter starts nothing, its status stays.
+    `queued` returns how many runs wait.
     """
-    if page_run.running:
-        return w.busy(True)
     ahead = queued() + service.busy
-    sentence = texts.WAITS_ALREADY if waits else texts.waits(ahead, service.last_seconds)
-    return {status: status_html(sentence, "waits"), w.waits: True, **w.busy(True)}
+    sentence = texts.WAITS_ALREADY if asked else texts.waits(ahead, service.last_seconds)
+    return {status: status_html(sentence, "waits"), w.asked: WAITS, **w.busy(True)}
 
 
 def failed(
-    w: Widgets, status: gr.HTML, end: End, waits: bool, page_run: PageRun, visited: list[Recorded]
+    w: Widgets, status: gr.HTML, end: End, asked: str, page_run: PageRun, visited: list[Recorded]
 ) -> Updates:
-    """Settle a run that failed, and report in `status` one that the full queue refused."""
-    words = {status: status_html(texts.NOT_STARTED, "refused")} if waits else {}
-    return {**end(page_run, visited), **words, w.waits: False}
+    """Settle a run that Stop or Gradio ended, or report in `status` that the full queue refused
+    it.
+    """
+    if asked != WAITS:
+        return end(asked, page_run, visited)
+    refused = status_html(texts.NOT_STARTED, "refused")
+    return {**end(OVER, page_run, visited), status: refused}
+
+
+def idle(
+    w: Widgets, status: gr.HTML, asked: str, page_run: PageRun, visited: list[Recorded]
+) -> Updates:
+    """Allow the next run after one that leaves the lanes as they are."""
+    stopped = {} if asked == OVER else {status: status_html(texts.STOPPED)}
+    return {**w.busy(False), w.asked: OVER, **stopped}
 
 
 def shielded(run: Callable[..., Iterator[Updates]]) -> Callable[..., Iterator[Updates]]:
@@ -105,7 +111,7 @@ def shielded(run: Callable[..., Iterator[Updates]]) -> Callable[..., Iterator[Up
 
     @wraps(run)
     def handler(service: Service, w: Widgets, status: gr.HTML, *given: Any) -> Iterator[Updates]:
-        yield {w.waits: False}
+        yield {w.asked: RUNS}
         try:
             if service.state == "loading":
                 yield {status: status_html(texts.LOADING, "busy")}
@@ -117,6 +123,7 @@ def shielded(run: Callable[..., Iterator[Updates]]) -> Callable[..., Iterator[Up
         except Exception as error:
             logging.getLogger(__name__).exception("a run of the page failed")
             yield {status: status_html(texts.internal_error(error), "error")}
+        yield {w.asked: OVER}
 
     return handler
 
@@ -137,29 +144,25 @@ def outcomes(
 # -- results
 
 
-def results_of(w: Widgets, service: Service, page_run: PageRun, source: str, own: bool) -> Updates:
+def results_of(w: Widgets, page_run: PageRun, source: str, own: bool) -> Updates:
     """Show a finished run: the stage, with lanes that did not finish, the table, files and link.
 
     `source` is one of `texts.SOURCES`. `own`: the page's address becomes the link.
     """
     record = page_run.record
     assert record is not None
-    model, info = record["model"]["id"], service.info
-    preset = Settings(**info.preset) if model == info.id else preset_of(model)
-    view = results_view(record, page_run.pictures, source, page_run.run, preset)
+    view = results_view(record, page_run.pictures, source, page_run.run)
     view["rest"] = [lane_view(lane) for lane in page_run.lanes.values() if lane.phase != "done"]
     view["files"] = page_run.files
-    view |= {"link": query(record, preset), "own": own}
-    return {w.stage: pack(view), w.table: numbers_html(record), **with_results(w, page_run)}
+    view |= {"link": query(record, preset_of(record)), "own": own}
+    shown = {w.stage: pack(view), w.table: numbers_html(record), **w.no_words()}
+    return shown | with_results(w, page_run)
 
 
 def with_results(w: Widgets, page_run: PageRun) -> Updates:
-    """Let the other handlers have a run, and its files be asked for; without results none can.
-
-    A map of another run goes.
-    """
+    """Let the other handlers have a run, and its files be asked for; without results none can."""
     there = gr.update(interactive=page_run.record is not None)
-    return {w.result: page_run, w.unsure: "", w.record: there, w.sheet: there, w.film: there}
+    return {w.result: page_run, w.record: there, w.sheet: there, w.film: there}
 
 
 def record_file(folder: Path, page_run: PageRun) -> str:
@@ -172,7 +175,7 @@ def drawn_file(write: Callable[..., str], host: str, folder: Path, page_run: Pag
     record = page_run.record
     assert record is not None
     images = {method: picture_of(picture) for method, picture in page_run.pictures.items()}
-    link = address(host, query(record, preset_of(record["model"]["id"])))
+    link = address(host, query(record, preset_of(record)))
     return write(folder, record, images, link)
 
 
@@ -198,5 +201,5 @@ def hand_out(w: Widgets, write: Callable[[Path, PageRun], str], page_run: PageRu
         return {w.file: None}
     with scratch() as folder:
         # Gradio's copy is made here, since the folder is gone before Gradio would make it itself.
-        file = saved(lambda: keep_file(w.file, write(Path(folder), page_run)))
+        file = saved(lambda: keep_file(w.file, write(folder, page_run)))
     return {w.file: file, **({} if file else {w.status: status_html(texts.NO_ROOM, "error")})}

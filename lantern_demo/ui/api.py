@@ -283,7 +283,7 @@ def answers(
             if not seconds[0]:  # no method works, nor would it again
                 break
         with scratch() as folder:
-            pictures, record = _whole(first, Path(folder))
+            pictures, record = _whole(first, folder)
             if races > 1:
                 record["repeats"] = summary_of(seconds)
             yield pictures, record

@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 
+from lantern_demo.faults import NotAllowed
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.prompt_words import (
     PLACE,
@@ -17,6 +18,7 @@ from lantern_demo.prompt_words import (
     TIME,
     Heard,
     Phrasebook,
+    check_length,
     named_words,
     phrasebook,
 )
@@ -111,7 +113,12 @@ def hearing(info: ModelInfo, book: Phrasebook) -> Callable[[Any], Awaitable[dict
         """
         given = request if isinstance(request, dict) else {}
         prompt, part, phrase = (f"{given.get(name, '')}" for name in ("prompt", "part", "phrase"))
-        prompt = " ".join(prompt.split()) if len(prompt) <= info.max_prompt else ""
+        try:
+            check_length(info, prompt)
+        except NotAllowed as error:
+            nothing = {"parts": {}, "lanterns": True, "leftOut": [], "drawn": ""}
+            return {"prompt": prompt, "why": texts.to_visitor(error), **nothing}
+        prompt = " ".join(prompt.split())
         if phrase in [option[0] for option in book.parts.get(part, [])]:
             prompt = book.edited(prompt, part, phrase)
         heard = book.heard(prompt)

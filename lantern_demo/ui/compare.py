@@ -21,7 +21,7 @@ from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import MAX_SEED, is_id
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.actions import outcomes, results_of, shielded, with_results
+from lantern_demo.ui.actions import idle, outcomes, results_of, shielded, with_results
 from lantern_demo.ui.ask import left_out
 from lantern_demo.ui.components import NO_TABLE, Updates, Widgets, pack, status_html
 from lantern_demo.ui.files import saved, scratch, write_picture
@@ -54,7 +54,7 @@ def draw(
     for name, knob in form.knobs.items():  # an empty field is refused; in the API it is the default
         values[name] = "" if given[knob] is None else given[knob]
     values["seed"] = secrets.randbelow(NEW_SEEDS) if seed is None else seed
-    kept = upper_of(given[w.result], given[w.keep])
+    kept = given[w.keep]
     try:
         request = service.request(prompt, methods, values, **kept)
     except NotDrawn as error:
@@ -77,7 +77,7 @@ def draw(
     }
     try:
         with scratch() as folder, closing(service.frames(request)) as events:
-            live = LiveRun(w, page_run, Path(folder), told)
+            live = LiveRun(w, page_run, folder, told)
             for event in events:  # a run can be stopped only between two answers
                 yield live.noted(event)
         yield {status: _closing_words(page_run, service.info, prompt)}
@@ -88,13 +88,11 @@ def draw(
         raise
 
 
-def upper_of(result: PageRun, asked: tuple[object, object] | None) -> dict[str, Any]:
-    """Return what a request needs to keep rows of a shown picture, as `Service.request` takes it.
-
-    `asked` are the picture's method and the number of rows, as the page sent them, or None.
+def upper_of(result: PageRun, method: object, rows: object) -> dict[str, Any]:
+    """Return what a request needs to keep rows of a method's shown picture, as `Service.request`
+    takes it; method and rows as the page sent them.
     """
     methods = {} if result.record is None else result.record["methods"]
-    method, rows = asked or ("", 0)
     if result.record is None or not isinstance(method, str) or method not in methods:
         return {}
     entry = methods[method]
@@ -115,31 +113,29 @@ def seeded(request: Request, result: PageRun) -> tuple[Request, bool]:
     return request.with_seed(secrets.randbelow(NEW_SEEDS)), True
 
 
-def settle(service: Service, w: Widgets, page_run: PageRun, visited: list[Recorded]) -> Updates:
+def settle(
+    service: Service, w: Widgets, asked: str, page_run: PageRun, visited: list[Recorded]
+) -> Updates:
     """Settle a run, however it ended: mark unfinished lanes, show the results, and allow the next.
 
     Gradio ignores Draw until it has ended the run, so only here may the button look ready. Earlier
     results would move while a visitor reads them.
     """
-    updates = {**w.busy(False), w.keep: None}
-    if page_run.lanes and page_run.record is None:  # no method finished
-        updates |= {
-            button: gr.update(interactive=False) for button in (w.repeat, w.seeds, w.twin, w.map)
-        }
+    updates = {**idle(w, w.status, asked, page_run, visited), w.keep: {}}
     # the request was refused, and the page stays unchanged
     if page_run.settled or not page_run.lanes:
         return updates
     if page_run.running:
         page_run.stop()
-        updates[w.status] = status_html(texts.STOPPED)
+        updates[w.status] = status_html(texts.STOPPED_RUN)
     page_run.settled = True
     if page_run.request is not None:
         updates[w.seed] = page_run.request.seed
     if page_run.record is None:  # the results are not left to look like this run's
-        updates |= {w.stage: pack(live_view(page_run)), w.table: NO_TABLE}
+        updates |= {w.stage: pack(live_view(page_run)), w.table: NO_TABLE, **w.no_words()}
         updates |= with_results(w, PageRun())
     else:
-        updates |= results_of(w, service, page_run, "live", True)
+        updates |= results_of(w, page_run, "live", True)
         # in place: after a reload the page has this list again
         visited.insert(0, Recorded(page_run.record, page_run.pictures, page_run.request))
         del visited[VISITED:]
@@ -235,7 +231,8 @@ def repeat(
     request = service.request(*about, kept_of(ran[record["order"][0]]))
     seeds = [(first + number * others) % (MAX_SEED + 1) for number in range(REPEATS + others)]
     races: list[Record] = []
-    differ: dict[str, str] = {}  # by method, from which piece on a race drew others
+    # by method, why a race lacks it, or from which piece on one drew others
+    faults: dict[str, str] = {}
     for number, seed in enumerate(seeds):
         latest = (races or [record])[-1]["methods"].values()
         left = (len(seeds) - number) * sum(entry["decode_seconds"] for entry in latest)
@@ -243,12 +240,15 @@ def repeat(
         found = yield from outcomes(service, status, request.with_seed(seed))
         done = [one for one in found.values() if isinstance(one, Result)]
         races += [record_of(done)] if done else []
-        for one in done:
-            before = ran[one.method]["token_ids"]
-            if seed == first and one.tokens != before:
-                label = METHODS[one.method].label
-                differ[one.method] = texts.other_tokens(label, one.tokens, before)
+        for method, one in found.items():
+            label, before = METHODS[method].label, ran[method]["token_ids"]
+            if isinstance(one, MethodFailed):
+                faults[method] = f"{label}: {one.message}"
+            elif seed == first and one.tokens != before:
+                faults[method] = texts.other_tokens(label, one.tokens, before)
         yield {w.table: numbers_html(record, races)}
+    whole = len(races) == len(seeds) and all(race["order"] == record["order"] for race in races)
     end = texts.of_seeds(seeds) if others else texts.REPEATED.format(of=REPEATS)
-    reproduced = [] if others else [texts.REPRODUCED]
-    yield {status: status_html(" ".join([end, *(differ.values() or reproduced)]))}
+    told = [end if whole else texts.NOT_ALL_REPEATED, *faults.values()]
+    told += [] if others or faults else [texts.REPRODUCED]
+    yield {status: status_html(" ".join(told), "info" if whole else "error")}

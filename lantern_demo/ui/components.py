@@ -23,6 +23,8 @@ PANEL = ("steps", "pieces", "tree", "panel")  # loaded when the panel is first s
 FIRST_STYLES = Path(__file__).with_name("first.css")
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
+WAITS, RUNS, OVER = "waits", "runs", ""  # in the queue, on the device, ended by itself
+
 NO_TABLE = f'<p class="note">{escape(texts.NO_NUMBERS)}</p>'
 
 
@@ -102,15 +104,19 @@ class Widgets:
     film: gr.Button
     file: gr.DownloadButton  # hidden; it hands out what one of these three has written
     runs: gr.HTML  # recorded ones and the visitor's
+    repeat_status: gr.HTML
+    twin_status: gr.HTML
+    map_status: gr.HTML
+    slider: gr.ImageSlider  # a method and its twin
     go: gr.Textbox  # has words where a link is to be drawn
     # of PageRun: the run in the lanes, for Stop and the other handlers; only runs write it
     page_run: gr.State = field(default_factory=lambda: gr.State(PageRun()))
     # of PageRun: the run of the results, which Run again repeats and Draw does not
     result: gr.State = field(default_factory=lambda: gr.State(PageRun()))
-    # the method and the rows of the shown picture that the next run keeps, or None
-    keep: gr.State = field(default_factory=lambda: gr.State(None))
-    # whether a run that was requested waits in the queue
-    waits: gr.State = field(default_factory=lambda: gr.State(False))
+    # what the next run keeps of a shown picture, as `Service.request` takes it
+    keep: gr.State = field(default_factory=lambda: gr.State({}))
+    # how far a run is that this page asked for: WAITS, RUNS, or OVER
+    asked: gr.State = field(default_factory=lambda: gr.State(OVER))
     # of Recorded: the visitor's runs, the latest first
     visited: gr.State = field(default_factory=lambda: gr.State([]))
 
@@ -133,6 +139,11 @@ class Widgets:
             button: gr.update(interactive=(button is self.stop) == running)
             for button in self.buttons()
         }
+
+    def no_words(self) -> Updates:
+        """Return updates after which nothing is told of a run that is no longer shown."""
+        told = self.repeat_status, self.twin_status, self.map_status, self.unsure
+        return {**dict.fromkeys(told, ""), self.slider: gr.update(visible=False)}
 
 
 def status_html(

@@ -9,9 +9,10 @@ import errno
 import io
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from textwrap import wrap
 
 from PIL import Image, ImageDraw, ImageFont
@@ -27,11 +28,24 @@ from lantern_demo.ui.run_view import changed_settings, colour, describe_run, ste
 ROOM = 32 * 2**20  # bytes that must stay free: Gradio keeps a copy of each shown file
 TILE, GAP, MARGIN = 256, 20, 36  # pixels of the sheet
 INK, SOFT, PAPER = "#f1f5f9", "#a3b1c6", "#141a2b"
-LINES, LONGEST_HOST = 3, 80  # lines of a long prompt, letters of a host's name
+LINES, ADDRESS_LINES = 3, 6  # at most: of a prompt, which is cut, and of an address
+LONGEST_HOST = 80  # letters of a host's name
 
 
-def scratch() -> TemporaryDirectory[str]:
-    return TemporaryDirectory(prefix="lantern-demo-")
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Give a folder that goes at the end. On a full disk it is one that is there, where `write`
+    finds no room.
+    """
+    try:
+        own = TemporaryDirectory(prefix="lantern-demo-")
+    except OSError as error:
+        if not disk_full(error):
+            raise
+        yield Path(gettempdir())
+        return
+    with own as folder:
+        yield Path(folder)
 
 
 def write(path: Path, data: bytes) -> str:
@@ -79,7 +93,11 @@ def facts(record: Record, link: str, letters: int) -> list[str]:
     its address.
     """
     told = [texts.of_run(texts.SHEET_FACTS, record), *changed_settings(record)]
-    return [*wrap("  \u00b7  ".join(told), letters), *wrap(link, letters)[:3]]
+    printed = wrap(link, letters)  # a part of it would draw something else
+    return [
+        *wrap("  \u00b7  ".join(told), letters),
+        *(printed if len(printed) <= ADDRESS_LINES else [texts.LONG_ADDRESS]),
+    ]
 
 
 def write_sheet(

@@ -47,6 +47,8 @@ def looker(service: Service) -> Callable[[Any], dict[str, Any]]:
         send anything.
         """
         try:
+            if service.state == "loading":
+                return {"error": texts.LOOK_LOADING, "later": True}
             step = _checked(service, request)
             if on_zero_gpu():
                 raise ValueError(texts.NO_LOOK_HERE)

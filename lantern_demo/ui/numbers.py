@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.runs.acceptance import acceptance_of
+from lantern_demo.runs.acceptance import acceptance_of, total
 from lantern_demo.runs.record import Record
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import measured, table
@@ -45,8 +45,16 @@ def tsv(record: Record, again: Sequence[Record] = ()) -> str:
     No cell has a visitor's words, which a spreadsheet might take for a formula.
     """
     methods = record["methods"]
-    seeds = dict.fromkeys(str(one["settings"]["seed"]) for one in again or [record])
-    depths = {name: acceptance_of(entry["events"]).depths for name, entry in methods.items()}
+    races = again or [record]
+    seeds = dict.fromkeys(str(one["settings"]["seed"]) for one in races)
+    depths = {
+        name: total(
+            acceptance_of(race["methods"][name]["events"])
+            for race in races
+            if name in race["methods"]
+        ).depths
+        for name in methods
+    }
     deepest = max(map(len, depths.values()))
     chances = [texts.TSV_CHANCE.format(depth=depth + 1) for depth in range(deepest)]
     rows: list[list[object]] = [[*texts.TSV_HEAD, *chances]]

@@ -24,13 +24,15 @@ from lantern_demo.ui.actions import (
     hand_out,
     hand_out_film,
     hand_out_sheet,
+    idle,
     record_file,
 )
 from lantern_demo.ui.api import add_endpoints
 from lantern_demo.ui.ask import add_chips, add_prompt
-from lantern_demo.ui.compare import draw, repeat, settle
+from lantern_demo.ui.compare import draw, repeat, settle, upper_of
 from lantern_demo.ui.components import (
     FIRST_STYLES,
+    RUNS,
     STYLES,
     Updates,
     Widgets,
@@ -133,6 +135,10 @@ def build(
             film=film,
             file=file,
             runs=runs,
+            repeat_status=numbers.repeat_status,
+            twin_status=numbers.twin_status,
+            map_status=numbers.map_status,
+            slider=numbers.slider,
             go=gr.Textbox(visible=False),
         )
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
@@ -257,64 +263,46 @@ def _wire_runs(
 ) -> None:
     """Wire Draw, also of the rest of a picture, Repeat, the twin, the map and Stop."""
 
-    def idle(page_run: PageRun, visited: list[Recorded]) -> Updates:
-        return w.busy(False)
+    def wired(trigger: Any, run: Callable[..., Any], status: gr.HTML, *changed: Any) -> Action:
+        """Return a run of the shown result, which leaves the lanes as they are."""
+        end = partial(idle, w, status)
+        return Action([trigger], run, [w.result], list(changed), status, end)
 
-    repeat_status, twin_status, slider = numbers.repeat_status, numbers.twin_status, numbers.slider
+    again = partial(repeat, service, w, w.repeat_status)
+    twins = partial(compare_twins, service, w, w.twin_status)
+    unsure = partial(show_unsure, service, w, w.map_status)
     actions = [
         Action(
-            [w.draw.click, form.prompt.submit],
+            [w.draw.click],
             partial(draw, service, w, w.status, form),
             inputs={*form.all(), w.result, w.keep},
             outputs=w.of_a_frame(),
             status=w.status,
             end=partial(settle, service, w),
         ),
-        *(
-            Action(
-                [button.click],
-                partial(repeat, service, w, repeat_status, others),
-                inputs=[w.result],
-                outputs=[w.table],
-                status=repeat_status,
-                end=idle,
-            )
-            for button, others in ((w.repeat, False), (w.seeds, True))
-        ),
+        wired(w.repeat.click, partial(again, False), w.repeat_status, w.table),
+        wired(w.seeds.click, partial(again, True), w.repeat_status, w.table),
+        wired(w.map.click, unsure, w.map_status, w.unsure),
         Action(
             [w.twin.click],
-            partial(compare_twins, service, w, twin_status, slider),
+            twins,
             inputs=[numbers.twin_of, w.result],
-            outputs=[slider],
-            status=twin_status,
-            end=idle,
-        ),
-        Action(
-            [w.map.click],
-            partial(show_unsure, service, w, numbers.map_status),
-            inputs=[w.result],
-            outputs=[w.unsure],
-            status=numbers.map_status,
-            end=idle,
+            outputs=[w.slider],
+            status=w.twin_status,
+            end=partial(idle, w, w.twin_status),
         ),
     ]
     started = [action.wire(service, w, queued) for action in actions]
+    # Enter presses Draw: it does nothing where the button does nothing.
+    form.prompt.submit(None, js="() => pressDraw(true)", **QUIET)
 
-    def keep(event: gr.SelectData) -> Updates:
-        return {w.keep: (event.value, event.index)}
+    def keep(result: PageRun, event: gr.SelectData) -> Updates:
+        return {w.keep: upper_of(result, event.value, event.index)}
 
-    kept = w.stage.select(keep, None, [w.keep], **AT_ONCE)
+    kept = w.stage.select(keep, [w.result], [w.keep], **AT_ONCE)
     kept.then(None, js="() => pressDraw(true)", **QUIET)
-    # Words about a run vanish when another one begins.
-    gone = {
-        repeat_status: "",
-        twin_status: "",
-        numbers.map_status: "",
-        slider: gr.update(visible=False),
-    }
-    w.draw.click(lambda: gone, None, list(gone), **AT_ONCE)
-    stopped = {w.status: status_html(texts.STOPPED), w.waits: False}
-    w.stop.click(lambda: stopped, None, list(stopped), cancels=started, **AT_ONCE)
+    # One that waits is then no run that the queue refused.
+    w.stop.click(lambda: RUNS, None, w.asked, cancels=started, **AT_ONCE)
 
 
 def _wire_arrival(
@@ -326,8 +314,8 @@ def _wire_arrival(
     outputs, visits = {*w.all(), *form.all()}, Visits()
     linked = gr.Button(visible="hidden", elem_id="linked")
 
-    def picked(page_run: PageRun, visited: list[Recorded], event: gr.SelectData) -> Updates:
-        return show_run(service, w, form, page_run, visited, event.index)
+    def picked(asked: str, visited: list[Recorded], event: gr.SelectData) -> Updates:
+        return show_run(service, w, form, asked, visited, event.value)
 
     def first(came: str, request: gr.Request) -> Updates:
         visited = visits.of(came.partition(" ")[2])
@@ -353,9 +341,9 @@ def _wire_arrival(
         except ValueError as error:
             yield status_html(str(error), "error")
 
-    w.runs.select(picked, [w.page_run, w.visited], outputs, **AT_ONCE)
+    w.runs.select(picked, [w.asked, w.visited], outputs, **AT_ONCE)
     # Gradio rebuilds all outputs of an event: a visit without a link has few.
-    few = [w.result, w.unsure, w.record, w.sheet, w.film, w.runs, w.visited]
+    few = [w.result, w.record, w.sheet, w.film, w.runs, w.visited]
     arrived = page.load(first, [w.go], few, js="cameBy", **AT_ONCE)
     arrived.then(None, js="followLink", **QUIET)
     followed = linked.click(follow, [w.go], outputs, js="cameBy", **AT_ONCE)

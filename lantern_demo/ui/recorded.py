@@ -34,6 +34,11 @@ class Recorded:
     pictures: dict[str, str]
     request: Request | None = None  # of a run of this visit
 
+    @property
+    def key(self) -> str:
+        """The name by which the page asks for the run."""
+        return f"{self.record['created']} {self.record['settings']['seed']}"
+
 
 @cache
 def recorded_runs() -> tuple[Recorded, ...]:
@@ -69,14 +74,14 @@ def strip_of(runs: Iterable[Recorded]) -> str:
     others of its prompt.
     """
     found = []
-    for index, run in enumerate(runs):
+    for run in runs:
         picture, own = _thumbnail(next(iter(run.pictures.values()))), run.request is not None
         seed = run.record["settings"]["seed"]
         kind = texts.CAPTION.format(seed=seed) if own else texts.RECORDED
         caption = escape(", ".join([kind, *changed_settings(run.record)]))
         name = f"{escape(run.record['prompt'])}, {caption}"
         found.append(
-            f'<button type="button" data-index="{index}" title="{name}" aria-label="{name}">'
+            f'<button type="button" data-key="{run.key}" title="{name}" aria-label="{name}">'
             f'<img src="{picture}" alt=""><small>{caption}</small></button>'
         )
     return f'<div class="runs">{"".join(found)}</div>'

@@ -13,7 +13,9 @@ from lantern_demo.ui import link, texts
 from lantern_demo.ui.actions import results_of, with_results
 from lantern_demo.ui.components import (
     NO_TABLE,
+    OVER,
     PANEL,
+    RUNS,
     Updates,
     Widgets,
     pack,
@@ -52,15 +54,17 @@ class Visits:
 
 
 def show_run(
-    service: Service, w: Widgets, form: Form, page_run: PageRun, visited: list[Recorded], index: int
+    service: Service, w: Widgets, form: Form, asked: str, visited: list[Recorded], key: object
 ) -> Updates:
-    """Show a run of the strip, the visitor's first and then the recorded ones, and fill in the
-    form from it.
+    """Show the run of the strip with a key, and fill in the form from it. While something runs its
+    words are about the run that is shown.
     """
-    if page_run.running:
+    if asked == RUNS:
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
-    run = [*visited, *recorded_runs()][index]
-    updates = _presented(service, w, run, "kept" if index < len(visited) else "recorded", True)
+    run = next((one for one in [*visited, *recorded_runs()] if one.key == key), None)
+    if run is None:
+        return {w.status: status_html(texts.NO_LONGER_KEPT, "refused")}
+    updates = _presented(w, run, "kept" if run in visited else "recorded", True)
     record = run.record
     if record["model"]["id"] == service.info.id:
         settings = Settings(**record["settings"])
@@ -116,8 +120,8 @@ def from_link(
         return {**show_first(w), w.status: words}
     again = came_by in (RELOAD, BACK)
     known = visited if again else []
-    if not wrong and (index := _known(linked, known, again)) is not None:
-        return show_run(service, w, form, PageRun(), known, index)
+    if not wrong and (run := _known(linked, known, again)) is not None:
+        return show_run(service, w, form, OVER, known, run.key)
     chosen = chosen_methods(service, linked.methods)  # none: the model cannot run them
     whole = not wrong and linked.prompt is not None and chosen != []
     go = whole and came_by != RELOAD
@@ -146,8 +150,8 @@ def _readable(parameters: Mapping[str, str], info: ModelInfo) -> tuple[link.Link
     return link.read(right, info), wrong
 
 
-def _known(linked: link.LinkedRun, visited: list[Recorded], again: bool) -> int | None:
-    """Return the index of the run of this visit, or else of the recorded one, that a link requests.
+def _known(linked: link.LinkedRun, visited: list[Recorded], again: bool) -> Recorded | None:
+    """Return the run of this visit, or else the recorded one, that a link requests.
 
     It may leave out the draft trees. After a reload (`again`), a link without them is that of a run
     that had not ended. A recording would look like its answer.
@@ -158,17 +162,15 @@ def _known(linked: link.LinkedRun, visited: list[Recorded], again: bool) -> int 
         if index < len(visited) or not again:
             ways.append(record["settings"])
         if wanted == (record["prompt"], record["order"]) and settings in ways:
-            return index
+            return run
     return None
 
 
-def _presented(
-    service: Service, w: Widgets, run: Recorded, source: str, own: bool = False
-) -> Updates:
+def _presented(w: Widgets, run: Recorded, source: str, own: bool = False) -> Updates:
     """Show a run that was not drawn just now. `own`: the page's address becomes its link.
 
     A run that begins meanwhile takes the stage: it writes `w.page_run`.
     """
     now = PageRun({}, run.record, run.pictures, request=run.request)
     words = status_html(texts.of_run(texts.SOURCES[source], run.record))
-    return {**results_of(w, service, now, source, own), w.status: words}
+    return {**results_of(w, now, source, own), w.status: words}

@@ -143,14 +143,12 @@ def results_view(
     pictures: dict[str, str],
     source: str,
     run: str | None = None,
-    preset: Settings | None = None,
 ) -> dict[str, Any]:
     """Return the stage's value for a finished run.
 
-    `source`: one of `texts.SOURCES`; `run`: the id of a live one; `preset`: the model's, by
-    default `preset_of` its id.
+    `source`: one of `texts.SOURCES`; `run`: the id of a live one.
     """
-    settings, preset = Settings(**record["settings"]), preset or preset_of(record["model"]["id"])
+    settings, preset = Settings(**record["settings"]), preset_of(record)
     vanilla = record["methods"].get("vanilla")
     typical = typical_speedups(record, settings, preset)
     lanes = [
@@ -192,14 +190,16 @@ def _benchmark() -> dict[tuple[str, str], dict[str, list[float]]]:
     return {(row["model"], row["device"]): row["speedups"] for row in json.loads(text)}
 
 
-def preset_of(model: str) -> Settings:
-    """Return the preset of a model that is known by its id, else the usual settings."""
-    return Settings(**REGISTRY[model].preset) if model in REGISTRY else Settings()
+def preset_of(record: Record) -> Settings:
+    """Return the preset of a record's model, which records before version 0.6 lack."""
+    model = record["model"]
+    known = REGISTRY[model["id"]].preset if model["id"] in REGISTRY else {}
+    return Settings(**model.get("preset", known))
 
 
 def changed_settings(record: Record) -> list[str]:
     """Return the settings of a record that are not its model's preset, such as "delta 1"."""
-    usual = preset_of(record["model"]["id"]).as_dict() | {"seed": record["settings"]["seed"]}
+    usual = preset_of(record).as_dict() | {"seed": record["settings"]["seed"]}
     return told_settings(record["settings"], usual)
 
 

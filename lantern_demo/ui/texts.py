@@ -105,6 +105,7 @@ REPEATED = (
     "Each time and each speedup is the median of its own {of} values, of runs with the same "
     "prompt and seed. The lanes still show the first run."
 )
+NOT_ALL_REPEATED = "Not all runs ended. The numbers are the medians of those that did."
 HOW_TAB, NUMBERS_TAB = "How it works", "Numbers"
 TWIN_LABEL, TWIN = "A method", "Draw its exact twin"
 TWIN_NOTE = (
@@ -135,6 +136,8 @@ READY_LINK = "Filled in from the link."
 OLD_LINK = (
     "The link is of an older version, which kept runs. That run is gone; an example is shown."
 )
+LONG_ADDRESS = "The address of this run is too long to be printed."
+NO_LONGER_KEPT = "This run is no longer kept. Load the page again for those that are."
 RELOADED = (
     "This run had not ended, or is no longer kept. Draw begins it from the start, with its seed."
 )
@@ -163,8 +166,9 @@ UNSURE = "Show where the model was unsure"
 UNSURE_TOLD = (
     "{method}'s picture in grey, under orange. The stronger the orange, the more pieces were "
     "likely there: from {least:.1f} to {most:.1f}, in the middle {median:.1f}. The number is the "
-    "exponential of the entropy of the distribution that the model draws from."
+    "exponential of the entropy of the model's distribution."
 )
+UNSURE_GREEDY = "At temperature 0, as here, it is the distribution of temperature 1."
 UNSURE_HALVES = (
     "For half of each picture's pieces, {half}, the model was surer. So many guesses were kept "
     "among them, and in the other half:"
@@ -177,12 +181,14 @@ NO_MAP = "The model of this run is not loaded here, so it cannot tell where it w
 NO_MAP_HERE = "On this Space the GPU is only lent for runs, so there is no map."
 NO_LOOK_HERE = "on this Space the GPU is only lent for runs, so other pieces cannot be shown"
 LOOK_LATER = "The device is at work. The guesses are decoded when it is free."
+LOOK_LOADING = "The model is being loaded. The guesses are decoded when it is there."
 LOOK_NOT_LOADED = (
     "the model of this run is not loaded here, so its guesses cannot be shown as pictures"
 )
 FILM_LATER = "The device is at work. Press for the film again when it is free."
 NO_METHODS = "Choose at least one method: Settings lists them."
-STOPPED = "Stopped. The pieces drawn so far stay; press Draw to start again."
+STOPPED = "Stopped."
+STOPPED_RUN = "Stopped. The pieces drawn so far stay; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the lanes show why."
 
 WARMING_UP = "Getting {label} ready; this is not timed."

@@ -27,11 +27,11 @@ def compare_twins(
     service: Service,
     w: Widgets,
     status: gr.HTML,
-    slider: gr.ImageSlider,
     method: str | None,
     page_run: PageRun,
 ) -> Iterator[Updates]:
     """Draw the twin of a method of the shown run, and show both pictures."""
+    yield {w.slider: gr.update(visible=False)}
     record = page_run.record
     if record is None or method not in record["methods"] or bound_of(METHODS[method]) is None:
         raise Refused(texts.NO_TWIN)
@@ -56,7 +56,7 @@ def compare_twins(
     pictures = twin.image.resize(own.size), outlined(own, alike, grid)
     yield {
         status: status_html(texts.TWIN_TOLD.format(**facts)),
-        slider: gr.update(value=pictures, visible=True),
+        w.slider: gr.update(value=pictures, visible=True),
     }
 
 

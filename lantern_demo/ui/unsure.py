@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from math import exp, isqrt
 from statistics import median
@@ -33,6 +34,8 @@ def show_unsure(
 ) -> Iterator[Updates]:
     """Show the map of the first lane of the shown run."""
     record = page_run.record
+    with suppress(ValueError):  # then it is not loaded
+        service.wait()
     pipe = record and service.pipe_of(record["model"]["id"])
     if record is None or pipe is None:
         raise Refused(texts.NO_MAP)
@@ -66,6 +69,8 @@ def unsure_html(
     likely = [*map(exp, entropy[first])]
     facts = {"least": min(likely), "most": max(likely), "median": median(likely)}
     told = [texts.UNSURE_TOLD.format(method=METHODS[first].label, **facts)]
+    if record["settings"]["temperature"] == 0:
+        told.append(texts.UNSURE_GREEDY)
     others = [name for name in record["methods"] if not METHODS[name].alone]
     halves = [kept_by_half(record["methods"][name], entropy[name]) for name in others]
     if others:

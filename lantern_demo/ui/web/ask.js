@@ -137,15 +137,9 @@ document.addEventListener("click", (event) => {
   state.pressed.then(() => setTimeout(() => pressed.click()));
 }, true);
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
-  if (event.target === line() && event.key === "Enter") {
-    state.typed = false;
-    tell();
-  }
-  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || typing) return;
-  event.preventDefault();
-  line().focus();
-  line().select();
+  if (event.target !== line() || event.key !== "Enter") return;
+  state.typed = false;
+  tell();
 });
 bars.forEach(enter);
 line()?.setAttribute("aria-keyshortcuts", "/");

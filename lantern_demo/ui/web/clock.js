@@ -27,19 +27,20 @@ function secondsOf(lanes) {
 /** Milliseconds of a step, so that steps times these are the lane's seconds. */
 const each = (lane) => took(lane) / lane.steps;
 
-/** The ranks by seconds of lanes that are done, as far as no lane that draws can still take them. */
+/** The ranks by seconds of lanes that are done, as far as no lane that draws, or was stopped, could take them. */
 function ranksOf(views) {
   if (views.length === 1) return new Map();
   const done = views.filter((one) => one.phase === "done");
-  const open = views.filter((one) => ["waiting", "drawing"].includes(one.phase));
+  const open = views.filter((one) => ["waiting", "drawing", "stopped"].includes(one.phase));
   const sure = done.filter((one) => !open.some((other) => sooner(other.seconds, one.seconds)));
   const ahead = (one) => done.filter((other) => sooner(other.seconds, one.seconds)).length;
   return new Map(sure.map((one) => [one.id, ahead(one)]));
 }
 
-/** The sentence over a race that is over: [before the winner's seconds, these, after them]. Beside
- * other programs the speedup is told with one digit. */
-function headlineOf(lanes) {
+/** The sentence over a race that is over: [before the winner's seconds, these, after them]. Nobody
+ * won where a lane was `stopped`. Beside other programs the speedup is told with one
+ * digit. */
+function headlineOf(lanes, stopped = false) {
   const words = WORDS.headlines;
   const tell = secondsOf(lanes);
   const first = fastest(lanes);
@@ -47,7 +48,8 @@ function headlineOf(lanes) {
   const rest = lanes.filter((lane) => !won.includes(lane));
   const vanilla = rest.find(({ id }) => id === "vanilla");
   const other = vanilla ?? (rest.length ? fastest(rest) : null);
-  const begins = lanes.length === 1 ? words.took : won.length > 1 ? words.tie : words.won;
+  const raced = won.length > 1 ? words.tie : words.won;
+  const begins = lanes.length > 1 && !stopped ? raced : words.took;
   const faster = speedup(first, vanilla);
   const unsure = lanes.some(({ disturbed }) => disturbed);
   const told = { gain: times(faster ?? 1, unsure ? 1 : 2) };

@@ -89,8 +89,8 @@ function setPill(one, tone, text, why = "") {
 }
 
 /** Show how far a lane is: pieces while it draws, then its place, seconds and what they are made of. */
-function tellProgress(one, { committed, total, steps, rank, spent, made }) {
-  const done = committed === total;
+function tellProgress(one, { committed, total, steps, rank, spent, made }, ended = false) {
+  const done = committed === total && !ended; // it may have ended before its picture was decoded
   one.root.toggleAttribute("data-done", done);
   one.root.toggleAttribute("data-first", done && rank === 0);
   setBar(one, [0, committed / total, 0]);
@@ -123,7 +123,7 @@ function tellLane(one, rank) {
   one.root.dataset.phase = view.phase;
   const milliseconds = [1000 * view.seconds];
   const made = view.steps ? stepsOf({ ...view, milliseconds }) : "";
-  tellProgress(one, { ...view, rank, spent: seconds(milliseconds[0]), made });
+  tellProgress(one, { ...view, rank, spent: seconds(milliseconds[0]), made }, ended);
   setPill(one, ended ? "bad" : "none", ended ? view.message : "");
   one.ran.textContent = view.ran;
 }

@@ -6,6 +6,19 @@ let held; // the id of what had the focus last
 addEventListener("focusin", ({ target }) => (held = target.id));
 // A press of Back draws the run before.
 addEventListener("popstate", () => location.replace(location.href));
+// A race that the browser brings back has lost the server's answers.
+addEventListener("pageshow", ({ persisted }) => {
+  if (persisted && document.body.classList.contains("racing")) location.reload();
+});
+// "/" comes to the prompt.
+addEventListener("keydown", (event) => {
+  const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || typing) return;
+  const line = document.querySelector("#prompt :is(textarea, input)");
+  event.preventDefault();
+  line.focus();
+  line.select();
+});
 // Gradio 6.31 opens its page of the API by the button in its footer, and not by the address.
 addEventListener("click", (event) => {
   if (!event.target.closest?.('#top a[href="?view=api"]')) return;
@@ -74,16 +87,19 @@ function takeFile() {
 function selectable(element, trigger) {
   element.addEventListener("click", ({ target }) => {
     const button = target.closest("button");
-    if (button) trigger("select", { index: Number(button.dataset.index), value: button.title });
+    if (button) trigger("select", { index: 0, value: button.dataset.key });
   });
 }
 
 /** Fill the place of the panel of look-alikes, once it is seen. */
 function showPrice(place) {
-  const watcher = new IntersectionObserver((entries) => {
-    if (!entries.at(-1).isIntersecting) return;
+  const fill = () => {
+    if (!place.firstChild) place.append(pricePanel());
     watcher.disconnect();
-    runScript("price.js").then(() => place.append(pricePanel()), () => {});
+  };
+  const watcher = new IntersectionObserver((entries) => {
+    // What did not come is asked for when the place is next seen.
+    if (entries.at(-1).isIntersecting) runScript("price.js").then(fill, () => {});
   });
   watcher.observe(place);
 }

@@ -113,7 +113,7 @@ function setAddress(link, another) {
 
 /** Copy the link of what is shown; where no page may copy, show it selected. */
 async function copyLink() {
-  const link = location.origin + location.pathname + (state.link ?? "");
+  const link = location.origin + location.pathname + (state.link ?? location.search);
   const copied = played().some(({ data }) => data.kept) ? words.copiedWhole : words.copied;
   if (await copyText(link)) answerOn(linkButton, copied, words.copy);
   else prompt(words.copyIt, link);
@@ -279,7 +279,8 @@ function draw() {
     total: data.total,
     seconds: Math.min(now, took(data)) / 1000,
   });
-  if (ended) setHeadline(headlineOf(finished()));
+  const stopped = state.whole.rest?.some(({ phase }) => phase === "stopped");
+  if (ended) setHeadline(headlineOf(finished(), stopped));
   else lead(finished().map(so));
   why.toggleAttribute("data-later", !ended);
   scrub.value = state.total ? Math.round((1000 * now) / state.total) : 0;

@@ -1,13 +1,13 @@
 // The draft tree of a step as a drawing: what is kept is filled, what is refused crossed out, what was
 // not tried hollow.
 
-const [TALL, GAP, DEEP, ROOM] = [120, 34, 56, 14]; // its most height, the most between two leaves, a level's width, and what is left around it
+const [TALL, LEAST, GAP, DEEP, ROOM] = [120, 20, 34, 56, 14]; // the height of a small one, the least and the most between two leaves, a level's width, and what is left around it
 
 /** Where the nodes of a tree stand -> [x, y] by node, and its height. A node stands beside the middle of its children. */
 function placesOf(guesses) {
   const below = (node) => guesses.filter(({ parent }) => parent === node);
   const ends = guesses.filter(({ node }) => !below(node).length).length;
-  const gap = Math.min(GAP, (TALL - 2 * ROOM) / Math.max(1, ends - 1));
+  const gap = Math.max(LEAST, Math.min(GAP, (TALL - 2 * ROOM) / Math.max(1, ends - 1)));
   const places = new Map();
   let end = 0;
   const put = (node, depth) => {
