@@ -448,7 +448,7 @@ def front_table(numbers: Numbers) -> str:
             ]
         )
     head = ["pictures by", "tokens a step", "look-alikes", "prompt found"]
-    head += ["less vanilla's, points (99 %)", "nats a token, less vanilla's (99 %)"]
+    head += ["less vanilla's, points (98 %)", "nats a token, less vanilla's (98 %)"]
     return table(head, rows)
 
 
@@ -498,7 +498,7 @@ def price_table(numbers: Numbers) -> str:
         for one in told["points"]
     ]
     head = ["method", "value", "speedup", "look-alikes", "recognised"]
-    head += ["less vanilla's, points (99 %)"]
+    head += ["less vanilla's, points (98 %)"]
     share = percent(found["vanilla"]["share"])
     where = f"{found['model']} on {found['device']}, {found['created'][:10]}"
     told = f"{found['pictures']} pictures a row; the judge recognises {share} of vanilla's"

@@ -16,7 +16,6 @@ from lantern_demo.scenes import (
     LANTERN,
     LANTERNS,
     MOST_LANTERNS,
-    OF_LANTERNS,
     SINGULAR,
     THING_PLACES,
     THINGS,
@@ -30,6 +29,7 @@ from lantern_demo.scenes import (
 USUAL = "three red round lanterns over a lake at dusk"
 NUMBER, THING, PLACE, TIME = "count", "thing", "place", "time"
 NEEDED = (NUMBER, "shape", THING, PLACE, TIME)  # parts that a prompt of lanterns must name
+LIMITED = (NUMBER, "colour")  # parts that a thing but lanterns lacks, and that people ask for
 ARTICLE = "a"  # a number in captions, but mostly not in other sentences
 # replaces words that have been read, so that the words around them do not become neighbours
 GAP = "|"
@@ -40,16 +40,93 @@ TIMES = "dozen hundred thousand million"  # which also follow another number
 MANY = "five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
 MANY += " eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
 MANY += f" dozens hundreds thousands many lots countless {TIMES}"
-NONE = "no not without zero 0 minus except"  # words that deny the next ones
+NONE = "no not without zero 0 minus except never don"  # words that deny the next ones
 # words that nobody misses in a picture
 SMALL = {
     *("a", "an", "and", "are", "as", "at", "by", "draw", "drawing", "for", "from", "i", "in"),
     *("into", "is", "it", "its", "me", "my", "of", "on", "or", "over", "photo", "picture"),
-    *("please", "show", "some", "that", "the", "their", "there", "this", "to", "under", "with"),
-    "without",
+    *("please", "show", "some", "t", "that", "the", "their", "there", "this", "to", "under"),
+    *("with", "without"),
+}
+# other words for what is no thing, by the phrase that captions have
+ALSO = {
+    "full moon": "with a full moon",
+    "moonless": "without a moon",
+    "mountain": "in the mountains",
+    "field": "in a field",
+    "fields": "in a field",
+    "meadow": "over a meadow",
+    "meadows": "over a meadow",
 }
 MOST_WORDS = 8  # words that are named
 LONGEST_WORD = 16  # letters of a word that can be a slip
+# words that one letter parts from a thing, and that mean themselves
+OWN = {
+    *(
+        "act",
+        "ample",
+        "apply",
+        "beard",
+        "boast",
+        "booster",
+        "burner",
+        "candies",
+        "carrots",
+        "clown",
+    ),
+    *(
+        "coaches",
+        "couches",
+        "courses",
+        "crowd",
+        "ditches",
+        "elegant",
+        "ferries",
+        "fishy",
+        "flights",
+    ),
+    *(
+        "flowed",
+        "gallons",
+        "handles",
+        "harem",
+        "hart",
+        "hear",
+        "heard",
+        "hears",
+        "hearth",
+        "hearty",
+    ),
+    *(
+        "heat",
+        "hoarse",
+        "horde",
+        "hose",
+        "housed",
+        "inserts",
+        "inspect",
+        "loin",
+        "lockets",
+        "mittens",
+    ),
+    *(
+        "money",
+        "noodles",
+        "perches",
+        "pitches",
+        "planets",
+        "pockets",
+        "poisons",
+        "porches",
+        "praises",
+    ),
+    *("rabbi", "racket", "rackets", "reaches", "regards", "rewards", "rocked", "rocker", "root"),
+    *("showman", "singers", "singles", "skaters", "sockets", "strains", "switches", "teaches"),
+    *("tier", "timer", "tomatoes", "torture", "touches", "trail", "trait", "twitches", "wardens"),
+    *("watches", "while", "whole", "winners", "wizards"),
+}
+# words that give way to another one beside them, as in "fire truck"
+WEAK = "light fire snow ice sea sun moon star monster toy pet love king queen gold food space music"
 STYLE = "\ufe0f"  # after a sign: as a picture, not as a letter
 GLUED = re.compile(r"%20|[_+]")  # which programs write for a blank
 
@@ -75,13 +152,13 @@ MEANT = {
     "tiger": "leopard panther cheetah jaguar tigre",
     "monkey": "ape gorilla chimpanzee affe singe mono",
     "pig": "boar schwein cochon cerdo",
-    "cow": "bull buffalo sheep goat farm kuh vache vaca",
+    "cow": "bull buffalo cattle sheep goat farm kuh vache vaca",
     "frog": "tadpole frosch grenouille rana",
     "horse": "zebra donkey mule deer camel giraffe pferd cheval caballo",
     "unicorn": "pegasus fairy rainbow einhorn licorne unicornio",
     "owl": "eule uhu hibou búho",
     "penguin": "pinguin manchot pingüino",
-    "bird": "chicken hen rooster eagle parrot pigeon raven vogel oiseau pájaro",
+    "bird": "chicken hen rooster crow eagle parrot pigeon raven vogel oiseau pájaro",
     "duck": "swan goose geese ente canard pato",
     "elephant": "rhino hippo mammoth elefant éléphant elefante",
     "turtle": "snail crab shell schildkröte tortue tortuga",
@@ -96,7 +173,7 @@ MEANT = {
     "snowman": "snow ice winter christmas schneemann",
     "pumpkin": "halloween melon kürbis citrouille calabaza 🎃",
     "heart": "love herz cœur corazón",
-    "flower": "rose tulip daisy lily garden blume fleur flor",
+    "flower": "rose tulip daisy lily poppy peony garden blume fleur flor",
     "cactus": "cacti desert kaktus",
     "tree": "forest leaf bush palm baum arbre árbol",
     "mushroom": "fungus fungi pilz champignon seta",
@@ -228,7 +305,9 @@ class Phrasebook:
                 whole |= {phrase: (part, phrase) for phrase in option if phrase != ARTICLE}
                 if part in FOLLOW_NOUN:
                     ends |= {phrase.split()[-1]: (part, phrase) for phrase in reversed(option)}
-        found = {**ends, **places, **whole}
+        del ends["plain"]  # mostly no place: "a plain red lantern"
+        also = {words: whole[phrase] for words, phrase in ALSO.items() if phrase in whole}
+        found = {**ends, **also, **places, **whole}
         return [
             (words, *found[words]) for words in sorted(found, key=lambda words: -len(words.split()))
         ]
@@ -281,16 +360,19 @@ class Phrasebook:
     def _slipped(self, word: str) -> str | None:
         """Return the thing that a word means but for one letter.
 
-        A short word has its first letter right, and is a thing's own name: "hat" is no cat.
+        A short word is a thing's own name, with its first letter right or with two letters swapped:
+        "hat" is no cat.
         """
-        known = word in SMALL or word in self.read_words or _number(word)
+        known = word in SMALL or word in OWN or word in self.read_words or _number(word)
         if known or not 2 < len(word) <= LONGEST_WORD:
             return None
+        slips = _slips(word, self.letters) if len(word) > 4 else _small_slips(word, self.letters)
+        whole = {name for name, (_, _, one) in self.forms.items() if one}
         found = [
             slip
-            for slip in _slips(word, self.letters)
-            if slip in self.forms or (slip in self.meanings and len(word) > 5)
-            if slip[0] == word[0] or len(word) > 4
+            for slip in slips
+            if (slip in self.meanings if len(word) > 6 or slip == word[:-1] else slip in whole)
+            if slip[0] == word[0] or not 4 < len(word) < 7
         ]
         best = min(found, key=lambda slip: slip not in self.forms, default="")
         return self.meanings.get(best)
@@ -301,10 +383,18 @@ class Phrasebook:
         try:
             done = self.completed(prompt)
         except NotDrawn as error:
-            several = {"count", "colour", "shape"} & {*reading.wording}
-            done = Completed(error.nearest, ONE_THING if several else None)
+            why = [NOT_LEFT_OUT] if reading.denies else []
+            # an orange is a colour first
+            several = [
+                word for word in map(reading.words.get, LIMITED) if word and not self._meant(word)
+            ]
+            if several and not self.read(error.nearest).lanterns:
+                why.append(ONE_THING)
+            done = Completed(error.nearest, " ".join(why) or None)
         drawn = self.read(done.prompt)
         parts = {part: _plain(part, reading.wording) for part in reading.wording}
+        if drawn.lanterns and (NUMBER in parts or _number(prompt)):
+            parts[NUMBER] = _plain(NUMBER, drawn.wording)
         shown = [
             reading.words.get(part, "")
             for part, phrase in parts.items()
@@ -335,7 +425,9 @@ class Phrasebook:
         the usual ones at its place and time.
         """
         reading = self.read(prompt)
-        wording = dict(reading.wording)
+        wording = self._counted(prompt, reading.wording)
+        if THING not in wording and THING in (known := self.heard(prompt).parts):
+            wording[THING] = known[THING]
         if part != THING and part in wording and _plain(part, wording) == phrase:
             del wording[part]
         elif phrase == LANTERN and not reading.lanterns:
@@ -361,16 +453,21 @@ class Phrasebook:
         why += [ONE_KIND] if len(reading.things) > 1 else []
         wording, many = reading.wording, _number(prompt)
         if not reading.lanterns:
-            if many > 1 or wording.get(NUMBER) not in SINGULAR or wording.keys() & set(OF_LANTERNS):
+            if many > 1 or wording.get(NUMBER) not in SINGULAR or "colour" in wording:
                 why.append(ONE_THING)
             return Completed(self._thing(wording), " ".join(why) or None)
         if not why and wording.keys() >= set(NEEDED) and self._known((wording[PLACE],)):
             return Completed(prompt)
-        wording = {**{part: self.usual[part] for part in NEEDED}, **wording}
-        if many and (NUMBER not in reading.wording or set(TIMES.split()) & set(_words(prompt))):
-            wording[NUMBER] = self.parts[NUMBER][:many][:MOST_LANTERNS][-1][0]
-            why += [AT_MOST] if many > MOST_LANTERNS else []
+        wording = {**{part: self.usual[part] for part in NEEDED}, **self._counted(prompt, wording)}
+        why += [AT_MOST] if many > MOST_LANTERNS else []
         return Completed(self._lanterns(wording), " ".join(why) or None)
+
+    def _counted(self, prompt: str, wording: Mapping[str, str]) -> dict[str, str]:
+        """Return a wording with the number that a prompt has in words that no caption has."""
+        many = _number(prompt)
+        if many and (NUMBER not in wording or set(TIMES.split()) & set(_words(prompt))):
+            return {**wording, NUMBER: self.parts[NUMBER][:many][:MOST_LANTERNS][-1][0]}
+        return dict(wording)
 
     def _lanterns(self, wording: Mapping[str, str]) -> str:
         """Return the caption of lanterns that comes nearest."""
@@ -394,13 +491,14 @@ class Phrasebook:
         """
         words = _words(prompt)
         unread = [word for word in words if word not in self.read_words]
+        unread.sort(key=WEAK.split().__contains__)
         near = [self._meant(word) for word in unread]
         near += [self._slipped(word) for word in unread]
         near += [self._meant(word) for word in words]  # such as an orange, which is a colour first
         offers = {}
         for name in dict.fromkeys([*filter(None, near), LANTERN, *OFTEN.split()]):
             if name == LANTERN:
-                offers[LANTERNS] = self._lanterns({**self.usual, **wording})
+                offers[LANTERNS] = self._lanterns({**self.usual, **self._counted(prompt, wording)})
             elif name in self.forms:
                 offers[with_article(name)] = self._thing({**wording, THING: name})
         return dict(list(offers.items())[:MOST_OFFERS])
@@ -448,6 +546,20 @@ def _slips(word: str, letters: Iterable[str]) -> Iterator[str]:
         for letter in letters:
             yield before + letter + after
             yield before + letter + after[1:]
+
+
+def _small_slips(word: str, letters: Iterable[str]) -> Iterator[str]:
+    """Yield the words of which one has two letters swapped, a letter twice, or a fourth one too
+    few.
+    """
+    for place in range(len(word) - 1):
+        before, first, second, after = word[:place], *word[place : place + 2], word[place + 2 :]
+        yield before + second + first + after
+        if first == second:
+            yield before + first + after
+    if len(word) == 4:
+        for place in range(1, 5):
+            yield from (word[:place] + letter + word[place:] for letter in letters)
 
 
 def _number(prompt: str) -> int:

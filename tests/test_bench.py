@@ -79,10 +79,11 @@ def test_a_round_runs_all_in_turn_after_a_warm_up() -> None:
         name: lambda prompt, seed, name=name: calls.append((name, seed)) or {}
         for name in ("a", "b")  # type: ignore[misc]
     }
-    rounds = speed.measure(contestants, ["p", "q", "r"])
-    assert [(r["prompt"], r["seed"]) for r in rounds] == [("p", 0), ("q", 1), ("r", 2)]
-    assert "".join(name for name, _ in calls) == "baabbaab"
-    assert [seed for _, seed in calls] == [0, 0, 0, 0, 1, 1, 2, 2]
+    prompts = speed.prompts_for(8)
+    rounds = speed.measure(contestants, prompts)
+    assert [(r["prompt"], r["seed"]) for r in rounds] == list(zip(prompts, range(8), strict=True))
+    assert "".join(name for name, _ in calls) == "ab" + "abba" * 2 + "baab" * 2
+    assert [seed for _, seed in calls] == [0, 0, *(number // 2 for number in range(16))]
 
 
 def test_the_report_of_speed(

@@ -182,6 +182,14 @@ def test_the_strip_has_the_visitors_run_before_the_recorded_ones(raced: Raced) -
     expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
 
 
+def test_a_double_click_draws(tab: Page, server: str) -> None:
+    """Stop then stands where Draw was."""
+    pages.open_page(tab, server)
+    pages.only(tab, "vanilla")
+    tab.locator("#draw").dblclick(delay=60)
+    drawn(tab, 1)
+
+
 def test_back_draws_the_run_before(raced: Raced) -> None:
     """A run becomes the page's address when it begins. The tests above need this race."""
     page = raced.page

@@ -24,6 +24,7 @@ from lantern_demo.models import bundled
 from lantern_demo.models import tokenizer as tokenizers
 from lantern_demo.models.bundled import PALETTE
 from lantern_demo.models.llamagen import Drafter
+from lantern_demo.models.tensors import SCALE
 from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result
@@ -88,9 +89,14 @@ def test_a_target_in_eight_bits_is_within_half_a_step(tmp_path: Path, pipe: Pipe
         step = own.abs().amax(1, keepdim=True) / 127
         # half a step, and the rounding of scale and product to float16
         assert bool((error <= 0.5 * step + own.abs().amax() * 2**-9 + 2**-14).all()), name
-    stored = sum(file.stat().st_size for file in (tmp_path / "target").iterdir())
+    files = [*(tmp_path / "target").glob("*.safetensors")]
     whole = sum(w.numel() for w in pipe.networks.target.parameters())
-    assert stored < 2 * whole
+    assert sum(file.stat().st_size for file in files) < 2 * whole
+    file, stored = next((file, load_file(file)) for file in files)
+    name = next(name for name in stored if name.endswith(SCALE))
+    save_file(stored | {name: stored[name][:2].clone()}, file)
+    with pytest.raises(ValueError, match=rf"{name} has shape \[2\]"):
+        bundled.load(tmp_path, torch.device("cpu"))
 
 
 def test_colours_and_presets_of_another_model_are_refused(tiny_model: Path, tmp_path: Path) -> None:

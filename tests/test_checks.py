@@ -43,6 +43,17 @@ def test_a_wrong_rule_is_refused_when_it_is_registered(
         register(Method("own", "Own", StaticTree, rule, False, "Mine.", default=False))
 
 
+def test_a_rule_whose_values_can_change_is_refused() -> None:
+    """Kept runners are found by their rule."""
+
+    @dataclass(frozen=True)
+    class Listed(Rule):
+        values: list[float]
+
+    with pytest.raises(ValueError, match=r"Listed\(.*has a value that may change"):
+        check_rule(Listed([0.5]))
+
+
 def test_right_rules_pass() -> None:
     for rule in (Rule(), Lantern(), Lantern(5, 0.2), LanternPlusPlus(20, 4.0)):
         check_rule(rule)

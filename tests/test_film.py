@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PIL import Image, ImageSequence
+from PIL import Image, ImageFont, ImageSequence
 
 from lantern_demo.models.bundled import PATCHES
 from lantern_demo.models.registry import BUNDLED
@@ -39,11 +39,12 @@ def test_a_film_shows_the_race_of_a_record(tmp_path: Path) -> None:
 
 
 def test_an_address_is_printed_whole_or_not_at_all() -> None:
-    record = recorded_runs()[0].record
-    for letters, whole in ((20, False), (200, True)):
-        link = "x" * 400
-        told = facts(record, link, letters)
+    record, font = recorded_runs()[0].record, ImageFont.load_default(13)
+    for width, whole in ((200, False), (900, True)):
+        link = "/?prompt=" + "%D0" * 100
+        told = facts(record, link, font, width)
         assert (link in "".join(told)) == whole and (texts.LONG_ADDRESS in told) != whole
+        assert all(font.getlength(line) <= width for line in told if line in link)
 
 
 def test_typical_speedups_are_those_of_such_a_run_alone() -> None:

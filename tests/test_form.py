@@ -90,10 +90,10 @@ def test_a_stranger_who_asks_what_is_heard_gets_an_answer(asked: Any) -> None:
     assert hear(asked)["lanterns"]
     for part, phrase in (({"x": 1}, "../.."), ("time", "cat")):
         assert hear({"prompt": "a fox", "part": part, "phrase": phrase})["prompt"] == "a fox"
-    long = "x " * INFO.max_prompt
+    long = "x" + " x" * INFO.max_prompt
     told = hear({"prompt": long, "part": "thing", "phrase": "cat"})
     assert (told["prompt"], told["drawn"], told["leftOut"]) == (long, "", [])
-    assert told["why"] == "The prompt has 400 characters, at most 200 are allowed."
+    assert told["why"] == "The prompt has 401 characters, at most 200 are allowed."
 
 
 def test_the_chips_are_what_the_model_knows() -> None:
@@ -162,7 +162,7 @@ class Visitor:
 
     def repeats(self, others: bool = False) -> str:
         """Press Run again -> what is told last."""
-        return self.told(repeat(self.service, self.w, self.w.status, others, self.result))
+        return self.told(repeat(self.service, self.w, self.w.status, self.result, others=others))
 
     def told(self, answers: Iterable[Updates]) -> str:
         """The status that answers leave."""
@@ -252,8 +252,8 @@ def test_the_strip_waits_for_a_run_and_says_what_is_gone(visitor: Visitor) -> No
     """Repeat would write its numbers under the other run's pictures. Another tab's strip is old."""
     service, w, form = visitor.service, visitor.w, visitor.form
     key = recorded_runs()[0].key
-    assert show_run(service, w, form, WAITS, [], key)[w.result].record == recorded_runs()[0].record
-    for asked, one, told in ((RUNS, key, texts.STILL_RUNNING), (OVER, "x", texts.NO_LONGER_KEPT)):
+    busy, gone = texts.STILL_RUNNING, texts.NO_LONGER_KEPT
+    for asked, one, told in ((RUNS, key, busy), (WAITS, key, busy), (OVER, "x", gone)):
         found = show_run(service, w, form, asked, [], one)
         assert list(found) == [w.status] and told in found[w.status]
 

@@ -159,7 +159,8 @@ def test_a_model_folder_brings_its_own_trees(folder: Path, tmp_path: Path) -> No
 
 def test_other_trees_of_a_folder_are_refused() -> None:
     right = {"static": "0", "dynamic": [1, 1, 2], "window": 2}
-    wrong = [right | change for change in ({"static": "0 x"}, {"dynamic": [1, 1]})]
+    wrong = [right | change for change in ({"static": "0 x"}, {"static": "00"})]
+    wrong += [right | change for change in ({"dynamic": [1, 1]}, {"window": 0})]
     for told in ([], {"tpu": right}, {"cpu": {}}, *({"cpu": trees} for trees in wrong)):
         with pytest.raises(ValueError, match="trees"):
             drafts_by_device(told)

@@ -137,6 +137,22 @@ def test_whatever_defaults_of_pytorch_the_caller_has_set(
     assert drawn(loaded) == right
 
 
+def test_precision_may_be_set_by_pytorchs_newer_names() -> None:
+    """In a process of its own: PyTorch then refuses the older one for good."""
+    if not hasattr(torch.backends, "fp32_precision"):
+        pytest.skip("this PyTorch has the older name alone")
+    program = """
+import torch
+from lantern_demo.torch_defaults import own_defaults
+torch.backends.cuda.matmul.fp32_precision = torch.backends.fp32_precision = "tf32"
+with own_defaults():
+    print(torch.backends.fp32_precision, torch.backends.cuda.matmul.fp32_precision)
+print(torch.backends.fp32_precision, torch.backends.cuda.matmul.fp32_precision)
+"""
+    done = ran(sys.executable, "-c", program, cwd=ROOT, check=True)
+    assert done.stdout.split() == ["ieee", "ieee", "tf32", "tf32"]
+
+
 def test_two_threads_restore_the_callers_defaults_once() -> None:
     with dtype(torch.bfloat16):
         first, second = ExitStack(), ExitStack()

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageFont
 
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS, Method
@@ -64,7 +64,7 @@ def test_the_sheet_holds_every_picture_and_its_facts(
     long = record | {"prompt": "lantern " * 200 + "x" * 500}
     with Image.open(write_sheet(tmp_path, long, {}, "a.host/?" + "x" * 900)) as sheet:
         assert sheet.height < 800
-    first, *_, last = facts(record, "a.host/?seed=5", 200)
+    first, *_, last = facts(record, "a.host/?seed=5", ImageFont.load_default(13), 2000)
     assert first.startswith("seed 5") and "LANTERN k 10" in first and "lambda" not in first
     assert last == "a.host/?seed=5"
 

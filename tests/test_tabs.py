@@ -327,7 +327,7 @@ def test_one_slider_moves_the_picture_its_look_alikes_the_steps_and_the_ring(pan
     assert len(set(places)) == len(places)
     told = panel.locator(".price .facts")
     expect(told).to_contain_text("1.30\u00d7 as fast as vanilla, 8\u00a0% look-alikes")
-    expect(told).to_contain_text("That is -18.0 points (-21.0 to -15.0, 99\u00a0%).")
+    expect(told).to_contain_text("That is -18.0 points (-21.0 to -15.0, 98\u00a0%).")
     expect(told).to_contain_text("a <b>machine</b>")
     points = panel.locator(".price svg").get_attribute("aria-label") or ""
     assert "LANTERN++ at lambda 40: 1.55\u00d7, 97\u00a0% named" in points

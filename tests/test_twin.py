@@ -55,3 +55,6 @@ def test_what_has_no_twin_is_refused(pipe: Pipeline) -> None:
     for method, why in (("eagle1", "a relaxed one"), ("lantern++", "one of the record's")):
         with pytest.raises(ValueError, match=why):
             pipe.twin(record, method)
+    other = record | {"model": {"id": "another"}}
+    with pytest.raises(ValueError, match="record must be of tiny, which draws here, got 'another'"):
+        pipe.twin(other, "lantern")

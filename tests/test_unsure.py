@@ -108,7 +108,7 @@ def test_a_map_is_shown_in_its_turn(folder: Path, monkeypatch: pytest.MonkeyPatc
         assert not any(w.unsure in found for found in answers)
         return unescape([found[status] for found in answers if status in found][-1])
 
-    assert texts.NO_MAP in words(PageRun())
+    assert texts.NO_RUN in words(PageRun())
     other = {"id": "another", "trained": {}, "sources": {}}
     assert texts.NO_MAP in words(PageRun({}, drawn.record | {"model": other}, shown.pictures))
     fault = RuntimeError("out of memory")

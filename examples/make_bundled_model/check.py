@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
@@ -71,10 +72,10 @@ def race(run: Run, world: World) -> None:
     """Count the tokens a pass of the methods until the stage ends, at most on 100 prompts."""
     from lantern_demo import Result, load
 
-    folder = run.args.out / "model"
-    save(folder, assemble(run.model, run.facts))
-    pipe = load(folder, str(run.device))
-    shutil.rmtree(folder)
+    with TemporaryDirectory() as made:
+        folder = Path(made) / "model"
+        save(folder, assemble(run.model, run.facts))
+        pipe = load(folder, str(run.device))
     scenes = sample(100, HELD_OUT - 1).attributes()
     captions = world.captions.text(world.captions(scenes, 1, omit=False))
     found: dict[str, list[float]] = {}

@@ -204,7 +204,10 @@ def evaluated(args: argparse.Namespace) -> Report | None:
     }
     identity = drawing.identity_of(pipe, points, said)
     told = {**identity, "prompts": [{"id": p.id, "prompt": p.text} for p in prompts]}
-    put(args.out / "manifest.json", json.dumps(told, indent=1) + "\n")
+    manifest, text = args.out / "manifest.json", json.dumps(told, indent=1) + "\n"
+    if manifest.exists() and manifest.read_text(encoding="utf-8") != text:
+        raise ValueError(f"--out {args.out} has pictures of another command; name another folder")
+    put(manifest, text)
     # the input format of LANTERN's own scorers
     put(args.out / "captions.json", json.dumps(captions) + "\n")
     jobs = drawing.jobs_of(points, counts, captions)

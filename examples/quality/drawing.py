@@ -65,6 +65,9 @@ def add_options(p: argparse.ArgumentParser, tree: str) -> None:
     p.add_argument("--tree", default=tree, help=of_all)
 
 
+COMPUTES = ("decoding", "kernels", "models")  # parts of the package that tokens depend on
+
+
 def jobs_of(points: list[Point], counts: Counts, prompts: list[str]) -> list[Job]:
     """Return all pictures to draw, ordered so that an interrupted run has equally many of every
     point.
@@ -84,9 +87,10 @@ def identity_of(pipe: Pipeline, points: list[Point], command: Record) -> Record:
         },
         "settings": pipe.defaults.as_dict(),
         "dtype": pipe.dtype,
+        "device": pipe.machine.device,
         "versions": {
             "torch": torch.__version__,
-            "decoding": digest_of(PACKAGE / "decoding", "*.py"),
+            "code": digest_of(PACKAGE, "scenes.py", *(f"{part}/*.py" for part in COMPUTES)),
         },
     }
 

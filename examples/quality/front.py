@@ -20,7 +20,7 @@ from examples.make_bundled_model.scenes import Renderer
 from examples.quality import tokens
 from examples.quality.classifier import READ, AttributeClassifier
 from examples.quality.drawing import Record
-from examples.quality.intervals import LEVEL, compared, wilson
+from examples.quality.intervals import BOTH_ENDS, compared, wilson
 from examples.quality.points import FLOOR, Point
 from examples.quality.scenes import ALL, SceneSet, draw_truth, drawn, read, true_tokens
 from lantern_demo.bench.summary import summarise
@@ -124,7 +124,7 @@ def scene_front(
             ours, theirs = (readings[key][:count] for readings in (seen[name], reference))
             row["measures"][key] = compared(ours, theirs, scenes.groups[:count])._asdict()
     return {
-        "level": LEVEL,
+        "level": BOTH_ENDS,
         "measures": MEASURES,
         "truth": {
             name: {"right": right_of(read(classifier, images, scenes.wanted))}

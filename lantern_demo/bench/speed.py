@@ -60,6 +60,7 @@ PROMPTS = {
         "a car on a plain at night with a full moon",
     ),
 }
+KINDS = len(PROMPTS)
 KIND_OF = {prompt: kind for kind, prompts in PROMPTS.items() for prompt in prompts}
 
 
@@ -126,13 +127,13 @@ def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
 def measure(contestants: dict[str, Contestant], prompts: list[str]) -> list[Round]:
     """Run a round for each prompt, after a warm-up round that is discarded.
 
-    A prompt's number is its seed.
+    A prompt's number is its seed. Half of the rounds, and of those of a kind, go backwards.
     """
     rounds: list[Round] = []
     with tqdm(total=(1 + len(prompts)) * len(contestants), desc="rounds", unit="run") as bar:
         for number, prompt in ((-1, prompts[0]), *enumerate(prompts)):
             runs = {}
-            for name in list(contestants)[:: -1 if number % 2 else 1]:
+            for name in list(contestants)[:: -1 if (number + number // KINDS) % 2 else 1]:
                 runs[name] = contestants[name](prompt, max(0, number))
                 bar.update()
             if number >= 0:
@@ -149,6 +150,8 @@ def setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"a setting is NAME=VALUE, got {text!r}")
+    if name == "seed":
+        raise ValueError("a seed cannot be set here: a prompt's number is its seed")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:

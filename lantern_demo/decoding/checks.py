@@ -25,6 +25,12 @@ def check_rule(rule: Rule) -> None:
         replace(rule)
     except TypeError as error:
         raise ValueError(f"{rule!r:.80} must be a dataclass ({error})") from None
+    try:
+        hash(rule)
+    except TypeError as error:
+        raise ValueError(
+            f"{rule!r:.80} has a value that may change ({error}); use a tuple"
+        ) from None
     for with_q in (True, False):
         answers = _answers(rule, with_q)
         if rule.relaxes:

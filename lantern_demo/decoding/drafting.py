@@ -272,7 +272,8 @@ class DynamicProposer(Proposer):
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         drafts, beam = self.drafts, self.drafts.top_k
-        depths, nodes, best, itself = _levels(drafts, root.device)
+        self.levels = _levels(drafts, root.device)  # kept: a captured step reads them
+        depths, nodes, best, itself = self.levels
         # the pool by depth; the root is its first entry, and scores above all others
         pool_scores, pool_tokens, pool_parents = [best], [root], [nodes[:1]]
         highest: list[Tensor] = []  # not list[Tensor](), which `torch.compile` cannot trace

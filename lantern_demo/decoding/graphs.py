@@ -35,8 +35,9 @@ MOST = 16  # idle runners: all methods, and a few more
 RESERVE = 0.1  # share of a GPU's memory that idle runners leave free
 
 # The streams that this process captures on, one per device: cuBLAS keeps a workspace for each
-# stream it has seen.
+# stream it has seen. Work of another pipeline would enter the graph.
 _STREAMS: dict[torch.device, torch.cuda.Stream] = {}
+_CAPTURING = threading.Lock()
 
 
 def captures(device: torch.device) -> bool:
@@ -168,7 +169,8 @@ class GraphRunner(Runner):
             # there, and nothing can run on it.
             with self.clock.measure("capture"):
                 try:
-                    self.graphs[shape] = self._captured(shape)
+                    with _CAPTURING:
+                        self.graphs[shape] = self._captured(shape)
                 except RuntimeError as error:  # the type of CUDA's errors and of torch's own
                     why = str(error).splitlines()[0] if str(error) else type(error).__name__
                     self.ahead = Runner.ahead

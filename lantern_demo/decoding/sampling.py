@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
@@ -183,9 +183,10 @@ def zero(device: torch.device) -> Tensor:
     return torch.zeros(1, dtype=torch.float64, device=device)
 
 
-@lru_cache(maxsize=64)
+@cache
 def numbers(count: int, device: torch.device) -> Tensor:
-    """Return 0 to count - 1, int64."""
+    """Return 0 to count - 1, int64. Kept for good, since captured steps read them: there are no
+    more than a tree has nodes."""
     return torch.arange(count, device=device)
 
 

@@ -45,16 +45,17 @@ def pick_device(device: str | torch.device) -> torch.device:
     device = str(device)  # also a torch.device
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r}")
-    chosen = torch.device(device)
-    if chosen.type == "cuda" and not torch.cuda.is_available():
+    found = re.fullmatch(r"cpu|(cuda)(?::(\d{1,3}))?", device)
+    if found is None:
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r:.80}")
+    if not found[1]:
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
         sentences = [f"device {device!r} is not available here; use auto or cpu", unused_gpu()]
         raise ValueError(". ".join(filter(None, sentences)))
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        there = torch.cuda.device_count()
+    if int(found[2] or 0) >= (there := torch.cuda.device_count()):
         raise ValueError(f"device {device!r} is not available here; there are {there}, from cuda:0")
-    return chosen
+    return torch.device("cuda", int(found[2])) if found[2] else torch.device("cuda")
 
 
 def unused_gpu() -> str | None:

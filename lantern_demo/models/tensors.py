@@ -219,7 +219,8 @@ def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> dic
         if name in tensors:
             first = layout.first_row(ours, shapes)
             rows = slice(first, None if first is None else first + shapes[ours][0])
-            found[ours] = tensors[name][rows] if first is not None else tensors[name]
+            cut = first is not None and tensors[name].dim() > 0
+            found[ours] = tensors[name][rows] if cut else tensors[name]
     return found
 
 
@@ -227,6 +228,8 @@ def _widen(tensors: dict[str, Tensor]) -> None:
     """Replace matrices in 8 bits, with a float16 scale for each row, by float16."""
     for name in [name for name in tensors if name + SCALE in tensors]:
         scale = tensors.pop(name + SCALE).float()
+        if scale.shape != tensors[name].shape[:1]:
+            raise Unfit(f"{name + SCALE} has shape {list(scale.shape)}")
         tensors[name] = (tensors[name].float() * scale[:, None]).half()
 
 

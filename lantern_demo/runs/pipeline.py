@@ -127,8 +127,9 @@ class Pipeline:
     def turn(self, wait: bool = True) -> Iterator[bool]:
         """Have the device alone: others wait for their turn, or without `wait` get False.
 
-        Nothing else keeps two runs apart. Raises RuntimeError in a thread that would wait for
-        itself.
+        Nothing else keeps two runs apart. `generate`, `stream` and `compare` take the turn
+        themselves, and would wait for ever inside it. Raises RuntimeError in a thread whose own run
+        is still open.
         """
         if wait and self.busy and self._at_work == threading.get_ident():
             raise RuntimeError(
@@ -264,8 +265,13 @@ class Pipeline:
         """Draw a relaxed method's run again by the exact rule, with its tree and random numbers.
 
         The tokens equal the method's up to the first draft to which neighbours lent probability.
-        Raises ValueError for a method without such a bound, or that the record does not have.
+        Raises ValueError for a method without such a bound, or that the record does not have, and
+        for a record of another model.
         """
+        if (model := record["model"]["id"]) != self.info.id:
+            raise NotAllowed(
+                "record", f"must be of {self.info.id}, which draws here, got {model!r}"
+            )
         settings, trees = twin_settings(record, method)
         keep = kept_of(record["methods"][method])
         return self.generate(record["prompt"], method, keep=keep, **settings, **trees[method])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.trees import Path
+from lantern_demo.decoding.window import Window
 
 
 def read_paths(text: str) -> tuple[Path, ...]:
@@ -85,7 +87,11 @@ def drafts_by_device(own: Any) -> dict[str, DefaultDrafts]:
         try:
             top_k, depth, nodes = map(int, trees["dynamic"])
             static = read_paths(trees["static"])
-            found[device] = DefaultDrafts(static, (top_k, depth, nodes), int(trees["window"]))
+            window = int(trees["window"])
+            StaticTree(static)  # these raise what such trees would
+            DynamicTree(top_k, depth, nodes)
+            Window(window)
+            found[device] = DefaultDrafts(static, (top_k, depth, nodes), window)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             wanted = "static, dynamic and window"
             raise ValueError(f"trees of {device} must have {wanted}: {error!r}") from None

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import gradio as gr
@@ -29,6 +30,8 @@ from lantern_demo.ui.run_state import PageRun
 from lantern_demo.ui.run_view import lane_view, picture_of, preset_of, results_view
 from lantern_demo.ui.service import Refused, Service
 
+LOADED_SECONDS = 0.25  # between two looks whether the model is loaded
+
 # The changes at the end of a run: of `Widgets.asked`, `page_run` and `visited`. It was stopped
 # unless it is OVER.
 End = Callable[[str, PageRun, list[Recorded]], Updates]
@@ -38,7 +41,7 @@ End = Callable[[str, PageRun, list[Recorded]], Updates]
 class Action:
     """A run that a visitor may ask for."""
 
-    triggers: list[Any]
+    trigger: Any
     run: Callable[..., Iterator[Updates]]
     inputs: Any
     outputs: list[Any]  # components that it changes
@@ -48,8 +51,7 @@ class Action:
     def wire(self, service: Service, w: Widgets, queued: Callable[[], int]) -> Any:
         """Wire the run, and return its event, which Stop cancels. `queued`: as for `begin`."""
         status, end = self.status, self.end
-        pressed = gr.on(
-            self.triggers,
+        pressed = self.trigger(
             partial(begin, service, queued, w, status),
             [w.asked],
             [status, w.asked, *w.buttons()],
@@ -110,15 +112,21 @@ def shielded(run: Callable[..., Iterator[Updates]]) -> Callable[..., Iterator[Up
     """Make a handler that reports a refusal of `run`, or any fault, as a sentence in `status`."""
 
     @wraps(run)
-    def handler(service: Service, w: Widgets, status: gr.HTML, *given: Any) -> Iterator[Updates]:
+    def handler(
+        service: Service, w: Widgets, status: gr.HTML, *given: Any, **more: Any
+    ) -> Iterator[Updates]:
         yield {w.asked: RUNS}
         try:
             if service.state == "loading":
                 yield {status: status_html(texts.LOADING, "busy")}
-            yield from run(service, w, status, *given)
+            while service.state == "loading":
+                sleep(LOADED_SECONDS)
+                yield {status: gr.skip()}  # a run can be stopped only between two answers
+            yield from run(service, w, status, *given, **more)
         except (NotAllowed, Refused) as error:
             yield {status: status_html(texts.to_visitor(error), "refused")}
-        except gr.Error:  # the Space's own refusals, such as a spent quota
+        except gr.Error as error:  # the Space's own refusals, such as a spent quota
+            yield {status: status_html(str(error.message), "refused"), w.asked: OVER}
             raise
         except Exception as error:
             logging.getLogger(__name__).exception("a run of the page failed")

@@ -21,6 +21,7 @@ from lantern_demo.prompt_words import (
     check_length,
     named_words,
     phrasebook,
+    visible,
 )
 from lantern_demo.scenes import LANTERN, LANTERNS, THINGS, worded
 from lantern_demo.ui import texts
@@ -28,6 +29,7 @@ from lantern_demo.ui.components import script
 from lantern_demo.ui.events import AT_ONCE, QUIET
 from lantern_demo.ui.recorded import recorded_runs
 
+LONGEST = 5000  # characters that are read while somebody types
 PICTURES = (LANTERN, *THINGS)  # the order of the pictures in things.webp
 
 
@@ -113,12 +115,13 @@ def hearing(info: ModelInfo, book: Phrasebook) -> Callable[[Any], Awaitable[dict
         """
         given = request if isinstance(request, dict) else {}
         prompt, part, phrase = (f"{given.get(name, '')}" for name in ("prompt", "part", "phrase"))
+        if len(prompt) <= LONGEST:  # as a run reads it; longer ones would take time
+            prompt = " ".join(visible(prompt).split())
         try:
             check_length(info, prompt)
         except NotAllowed as error:
             nothing = {"parts": {}, "lanterns": True, "leftOut": [], "drawn": ""}
             return {"prompt": prompt, "why": texts.to_visitor(error), **nothing}
-        prompt = " ".join(prompt.split())
         if phrase in [option[0] for option in book.parts.get(part, [])]:
             prompt = book.edited(prompt, part, phrase)
         heard = book.heard(prompt)

@@ -213,7 +213,7 @@ def _closing_words(page_run: PageRun, info: ModelInfo, prompt: str) -> str:
 
 @shielded
 def repeat(
-    service: Service, w: Widgets, status: gr.HTML, others: bool, result: PageRun
+    service: Service, w: Widgets, status: gr.HTML, result: PageRun, others: bool = False
 ) -> Iterator[Updates]:
     """Run the shown record again, REPEATS times; or with `others` once with its own seed, and once
     with each of the REPEATS next ones.
@@ -247,8 +247,10 @@ def repeat(
             elif seed == first and one.tokens != before:
                 faults[method] = texts.other_tokens(label, one.tokens, before)
         yield {w.table: numbers_html(record, races)}
+        if not done:  # nor would it at the next time
+            break
     whole = len(races) == len(seeds) and all(race["order"] == record["order"] for race in races)
     end = texts.of_seeds(seeds) if others else texts.REPEATED.format(of=REPEATS)
-    told = [end if whole else texts.NOT_ALL_REPEATED, *faults.values()]
+    told = [end if whole else texts.NOT_ALL_REPEATED if races else "", *faults.values()]
     told += [] if others or faults else [texts.REPRODUCED]
-    yield {status: status_html(" ".join(told), "info" if whole else "error")}
+    yield {status: status_html(" ".join(filter(None, told)), "info" if whole else "error")}

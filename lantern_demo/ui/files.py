@@ -12,8 +12,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory
 from textwrap import wrap
+from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
@@ -25,6 +26,7 @@ from lantern_demo.runs.result import Result
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import changed_settings, colour, describe_run, stem
 
+FULL = Path("a full disk")  # stands for a folder that could not be made
 ROOM = 32 * 2**20  # bytes that must stay free: Gradio keeps a copy of each shown file
 TILE, GAP, MARGIN = 256, 20, 36  # pixels of the sheet
 INK, SOFT, PAPER = "#f1f5f9", "#a3b1c6", "#141a2b"
@@ -34,15 +36,13 @@ LONGEST_HOST = 80  # letters of a host's name
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Give a folder that goes at the end. On a full disk it is one that is there, where `write`
-    finds no room.
-    """
+    """Give a folder that goes at the end, or FULL."""
     try:
         own = TemporaryDirectory(prefix="lantern-demo-")
     except OSError as error:
         if not disk_full(error):
             raise
-        yield Path(gettempdir())
+        yield FULL
         return
     with own as folder:
         yield Path(folder)
@@ -50,7 +50,7 @@ def scratch() -> Iterator[Path]:
 
 def write(path: Path, data: bytes) -> str:
     """Write a file and return its path. Raise OSError, also for a disk that is nearly full."""
-    if shutil.disk_usage(path.parent).free < ROOM:
+    if path.parent == FULL or shutil.disk_usage(path.parent).free < ROOM:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
     path.write_bytes(data)
     return str(path)
@@ -88,14 +88,15 @@ def address(host: str, query: str) -> str:
     return f"{name}/{query}"
 
 
-def facts(record: Record, link: str, letters: int) -> list[str]:
-    """Return what is printed of a run in lines: its facts, settings that are not the preset's, and
-    its address.
+def facts(record: Record, link: str, font: Any, width: float) -> list[str]:
+    """Return what is printed of a run in lines of so many pixels: its facts, settings that are not
+    the preset's, and its address.
     """
+    widest = max(map(font.getlength, link), default=1)
     told = [texts.of_run(texts.SHEET_FACTS, record), *changed_settings(record)]
-    printed = wrap(link, letters)  # a part of it would draw something else
+    printed = wrap(link, int(width / widest))  # a part of it would draw something else
     return [
-        *wrap("  \u00b7  ".join(told), letters),
+        *wrap("  \u00b7  ".join(told), int(width / font.getlength("n"))),
         *(printed if len(printed) <= ADDRESS_LINES else [texts.LONG_ADDRESS]),
     ]
 
@@ -112,7 +113,7 @@ def write_sheet(
     title, body, small = (ImageFont.load_default(size) for size in (30, 20, 16))
     letters = int((width - 2 * MARGIN) / title.getlength("m"))  # in a line
     prompt = wrap(record["prompt"], letters, max_lines=LINES, placeholder=" \u2026")
-    lines = facts(record, link, int((width - 2 * MARGIN) / small.getlength("n")))
+    lines = facts(record, link, small, width - 2 * MARGIN)
     top = MARGIN + len(prompt) * 40 + 20 + 24 * len(lines)
     sheet = Image.new("RGB", (width, top + TILE + 198), PAPER)
     draw = ImageDraw.Draw(sheet)

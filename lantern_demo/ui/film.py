@@ -59,8 +59,7 @@ def _ground(record: Record, link: str) -> Image.Image:
     width = 2 * MARGIN + max(len(names), 3) * (TILE + GAP) - GAP
     wide = int((width - 2 * MARGIN) / title.getlength("n"))
     prompt = wrap(record["prompt"], wide, max_lines=1, placeholder=" \u2026")
-    letters = int((width - 2 * MARGIN) / small.getlength("n"))
-    lines = facts(record, link, letters)
+    lines = facts(record, link, small, width - 2 * MARGIN)
     ground = Image.new("RGB", (width, _top() + TILE + 88 + 18 * len(lines) + MARGIN), PAPER)
     draw = ImageDraw.Draw(ground)
     draw.text((MARGIN, MARGIN - 4), " ".join(prompt), INK, title)

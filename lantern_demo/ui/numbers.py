@@ -14,7 +14,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.acceptance import acceptance_of, total
 from lantern_demo.runs.record import Record
 from lantern_demo.ui import texts
-from lantern_demo.ui.run_view import measured, table
+from lantern_demo.ui.run_view import measured, measured_in, table
 
 PAPERS = Path(__file__).with_name("papers.bib")
 
@@ -44,7 +44,7 @@ def tsv(record: Record, again: Sequence[Record] = ()) -> str:
 
     No cell has a visitor's words, which a spreadsheet might take for a formula.
     """
-    methods = record["methods"]
+    methods = measured_in(record, again)
     races = again or [record]
     seeds = dict.fromkeys(str(one["settings"]["seed"]) for one in races)
     depths = {

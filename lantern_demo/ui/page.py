@@ -20,6 +20,7 @@ from lantern_demo.models.bundled import parameters_of
 from lantern_demo.prompt_words import phrasebook
 from lantern_demo.ui import log, texts
 from lantern_demo.ui.actions import (
+    LOADED_SECONDS,
     Action,
     hand_out,
     hand_out_film,
@@ -34,6 +35,7 @@ from lantern_demo.ui.components import (
     FIRST_STYLES,
     RUNS,
     STYLES,
+    WAITS,
     Updates,
     Widgets,
     add_panel,
@@ -66,7 +68,6 @@ from lantern_demo.ui.unsure import show_unsure
 from lantern_demo.version import __version__
 
 CACHE_SECONDS = 3600  # how long pictures are kept
-LOADED_SECONDS = 0.25  # between two looks whether the model is loaded
 
 
 def build(
@@ -263,46 +264,46 @@ def _wire_runs(
 ) -> None:
     """Wire Draw, also of the rest of a picture, Repeat, the twin, the map and Stop."""
 
-    def wired(trigger: Any, run: Callable[..., Any], status: gr.HTML, *changed: Any) -> Action:
-        """Return a run of the shown result, which leaves the lanes as they are."""
-        end = partial(idle, w, status)
-        return Action([trigger], run, [w.result], list(changed), status, end)
+    def about_shown(
+        button: gr.Button, run: Callable[..., Any], status: gr.HTML, change: Any, *inputs: Any
+    ) -> Action:
+        """Return a run about the shown result, which leaves the lanes as they are."""
+        handler = partial(run, service, w, status)
+        given = [*inputs, w.result]
+        return Action(button.click, handler, given, [change], status, partial(idle, w, status))
 
-    again = partial(repeat, service, w, w.repeat_status)
-    twins = partial(compare_twins, service, w, w.twin_status)
-    unsure = partial(show_unsure, service, w, w.map_status)
     actions = [
         Action(
-            [w.draw.click],
+            w.draw.click,
             partial(draw, service, w, w.status, form),
             inputs={*form.all(), w.result, w.keep},
             outputs=w.of_a_frame(),
             status=w.status,
             end=partial(settle, service, w),
         ),
-        wired(w.repeat.click, partial(again, False), w.repeat_status, w.table),
-        wired(w.seeds.click, partial(again, True), w.repeat_status, w.table),
-        wired(w.map.click, unsure, w.map_status, w.unsure),
-        Action(
-            [w.twin.click],
-            twins,
-            inputs=[numbers.twin_of, w.result],
-            outputs=[w.slider],
-            status=w.twin_status,
-            end=partial(idle, w, w.twin_status),
-        ),
+        about_shown(w.repeat, repeat, w.repeat_status, w.table),
+        about_shown(w.seeds, partial(repeat, others=True), w.repeat_status, w.table),
+        about_shown(w.map, show_unsure, w.map_status, w.unsure),
+        about_shown(w.twin, compare_twins, w.twin_status, w.slider, numbers.twin_of),
     ]
     started = [action.wire(service, w, queued) for action in actions]
     # Enter presses Draw: it does nothing where the button does nothing.
     form.prompt.submit(None, js="() => pressDraw(true)", **QUIET)
 
     def keep(result: PageRun, event: gr.SelectData) -> Updates:
-        return {w.keep: upper_of(result, event.value, event.index)}
+        upper = upper_of(result, event.value, event.index)
+        if not upper:  # Draw would draw all rows
+            raise gr.Error(texts.NO_LONGER_KEPT, print_exception=False)
+        return {w.keep: upper}
 
     kept = w.stage.select(keep, [w.result], [w.keep], **AT_ONCE)
-    kept.then(None, js="() => pressDraw(true)", **QUIET)
-    # One that waits is then no run that the queue refused.
-    w.stop.click(lambda: RUNS, None, w.asked, cancels=started, **AT_ONCE)
+    kept.success(None, js="() => pressDraw(true)", **QUIET)
+
+    def stopped(asked: str) -> str:
+        """Tell a run that waits and is stopped from one that the queue refused."""
+        return RUNS if asked == WAITS else asked
+
+    w.stop.click(stopped, w.asked, w.asked, cancels=started, **AT_ONCE)
 
 
 def _wire_arrival(

@@ -15,7 +15,6 @@ from lantern_demo.ui.components import (
     NO_TABLE,
     OVER,
     PANEL,
-    RUNS,
     Updates,
     Widgets,
     pack,
@@ -56,10 +55,10 @@ class Visits:
 def show_run(
     service: Service, w: Widgets, form: Form, asked: str, visited: list[Recorded], key: object
 ) -> Updates:
-    """Show the run of the strip with a key, and fill in the form from it. While something runs its
-    words are about the run that is shown.
+    """Show the run of the strip with a key, and fill in the form from it. A run that was asked for
+    is about the one that is shown.
     """
-    if asked == RUNS:
+    if asked != OVER:
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
     run = next((one for one in [*visited, *recorded_runs()] if one.key == key), None)
     if run is None:

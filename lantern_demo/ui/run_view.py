@@ -305,7 +305,16 @@ def table(record: Record, again: Sequence[Record] = ()) -> list[list[str]]:
 
     again: further records of it. All numbers are their medians, and the speedup has its range.
     """
-    return [_row(name, measured(record, name, again)) for name in record["methods"]]
+    return [_row(name, measured(record, name, again)) for name in measured_in(record, again)]
+
+
+def measured_in(record: Record, again: Sequence[Record]) -> list[str]:
+    """Return the methods of a record that its further records have, if there are any."""
+    return [
+        name
+        for name in record["methods"]
+        if not again or any(name in one["methods"] for one in again)
+    ]
 
 
 def _parts(entry: Entry) -> list[float]:

@@ -146,7 +146,7 @@ NO_ROOM = (
     "The disk of the machine that runs this is full, so there are no files to download. Free some "
     "space and draw again."
 )
-STILL_RUNNING = "Something is being drawn; press Stop first."
+STILL_RUNNING = "A run waits or is being drawn; press Stop first."
 NO_NUMBERS = "No method has finished, so there are no numbers yet."
 NOTHING_TO_REPEAT = "There is nothing to run again yet."
 LOADING = "Loading the model. Runs begin when it is loaded; no time includes this."
@@ -177,6 +177,7 @@ UNSURE_KEPT = "{method}: {sure} and {unsure}"
 UNSURE_ALIKE = ", of them look-alikes {sure} and {unsure}"
 UNSURE_MORE = "Fewer guesses are kept where the model is unsure."
 UNSURE_MAP = "Map of where the model was unsure, over the picture drawn with {method}"
+NO_RUN = "No run is shown."
 NO_MAP = "The model of this run is not loaded here, so it cannot tell where it was unsure."
 NO_MAP_HERE = "On this Space the GPU is only lent for runs, so there is no map."
 NO_LOOK_HERE = "on this Space the GPU is only lent for runs, so other pieces cannot be shown"
@@ -268,7 +269,7 @@ PRICE: dict[str, object] = {
         "look-alikes. A judge, another network, names the thing in {share} of these pictures, and "
         "in {vanilla} of vanilla's. It does not judge details, colours or the scene."
     ),
-    "less": "That is {less} points ({low} to {high}, 99\u00a0%).",
+    "less": "That is {less} points ({low} to {high}, 98\u00a0%).",
     "holds": (
         "The judge sees no loss up to {at}. With {pictures} pictures a loss below {unseen} would "
         "go unnoticed."

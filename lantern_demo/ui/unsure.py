@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from html import escape
 from math import exp, isqrt
 from statistics import median
@@ -34,10 +33,9 @@ def show_unsure(
 ) -> Iterator[Updates]:
     """Show the map of the first lane of the shown run."""
     record = page_run.record
-    with suppress(ValueError):  # then it is not loaded
-        service.wait()
-    pipe = record and service.pipe_of(record["model"]["id"])
-    if record is None or pipe is None:
+    if record is None:
+        raise Refused(texts.NO_RUN)
+    if (pipe := service.pipe_of(record["model"]["id"])) is None:
         raise Refused(texts.NO_MAP)
     if on_zero_gpu():
         raise Refused(texts.NO_MAP_HERE)

@@ -1,6 +1,7 @@
 // What the page's events do in the browser: each calls a function by its name.
 
 const MOMENT = 50; // ms until Gradio has changed the page
+const DOUBLE = 400; // ms between the halves of a double click
 let held; // the id of what had the focus last
 
 addEventListener("focusin", ({ target }) => (held = target.id));
@@ -34,6 +35,15 @@ function cameBy() {
   } catch {}
   return [`${performance.getEntriesByType("navigation")[0]?.type ?? ""} ${name}`];
 }
+
+// Draw and Stop stand in one place: the second half of a double click means neither.
+let pressed = { at: -Infinity };
+addEventListener("click", (event) => {
+  const id = event.target.closest?.("#draw, #stop")?.id;
+  if (!id || !event.isTrusted) return;
+  if (id !== pressed.id && event.timeStamp - pressed.at < DOUBLE) event.stopImmediatePropagation();
+  pressed = { id, at: event.timeStamp };
+}, true);
 
 /** Draw and Stop stand in one place: who pressed one has the other there. */
 function keepFocus() {
