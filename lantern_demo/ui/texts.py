@@ -22,7 +22,7 @@ PREVIEW = (
 )
 HEADLINE = "<h1>The same prompt in fewer steps.</h1>"
 INTRODUCTION = (
-    "<p>The ordinary way, <b>vanilla</b>, paints piece by piece, one slow step each. <span>The "
+    "<p>The ordinary way, <b>vanilla</b>, paints piece by piece, one step each. <span>The "
     "others <b>guess ahead</b>, and one step checks many guesses.</span> <span>LANTERN and "
     "LANTERN++ also keep <b>look-alikes</b>: guesses that only resemble what the model would "
     "paint.</span></p>"
@@ -266,9 +266,10 @@ PRICE: dict[str, object] = {
     "picture": "{prompt}, drawn with {method} at {at}: {alike} look-alikes are outlined",
     "all": (
         "Over {pictures} pictures of {things} things: {speedup} as fast as vanilla, {changed} "
-        "look-alikes. A judge, another network, names the thing in {share} of these pictures, and "
+        "look-alikes{without}. A judge, another network, names the thing in {share} of these pictures, and "
         "in {vanilla} of vanilla's. It does not judge details, colours or the scene."
     ),
+    "without": " ({speedup} without them)",
     "less": "That is {less} points ({low} to {high}, 98\u00a0%).",
     "holds": (
         "The judge sees no loss up to {at}. With {pictures} pictures a loss below {unseen} would "
@@ -354,6 +355,7 @@ WEB: dict[str, object] = {
         "{methods} has other random numbers: its picture differs even without look-alikes.",
         "{methods} have other random numbers: their pictures differ even without look-alikes.",
     ],
+    "twinShows": "The exact twin, in Numbers, shows what look-alikes change.",
     "shared": [
         "{methods} shares vanilla's, so its picture must be the same.",
         "{methods} share vanilla's, so their pictures must be the same.",

@@ -107,7 +107,8 @@ function pricePanel() {
     choices.forEach((made, i) => made.setAttribute("aria-pressed", methods[i] === one));
     slider.max = one.points.length - 1;
     slider.setAttribute("aria-label", one.knob);
-    scale.replaceChildren(...one.points.map((own) => el("span", {}, String(own.value))));
+    const mark = (own, at) => el("span", { onclick: () => turn(at) }, String(own.value));
+    scale.replaceChildren(...one.points.map(mark));
     verdict.textContent = verdictOf(one);
     turn(one.points.findIndex((own) => own.value === one.preset));
   }
@@ -128,7 +129,9 @@ function pricePanel() {
     const shares = { share: percent(point.share), vanilla: percent(vanilla.share) };
     const gained = { speedup: times(point.speedup), changed: percent(point.changed) };
     const difference = lost ? ` ${say(words.less, { less, low, high })}` : "";
-    told.textContent = say(words.all, { ...PRICE, ...gained, ...shares }) + difference;
+    const [exact] = method.points; // the same tree by the exact rule
+    const without = point === exact ? "" : say(words.without, { speedup: times(exact.speedup) });
+    told.textContent = say(words.all, { ...PRICE, ...gained, ...shares, without }) + difference;
     ring.setAttribute("transform", `translate(${x(point.speedup)} ${y(point.share)})`);
     canvas.setAttribute("aria-label", say(words.picture, { ...PRICE, ...facts }));
     paint();

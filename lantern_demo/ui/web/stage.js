@@ -226,7 +226,8 @@ function numbersOf(lanes) {
     say(methods.length > 1 ? several : one, { methods: listed(methods) });
   if (!own.length) return [];
   const shared = sharing.length ? ` ${told(sharing, words.shared)}` : "";
-  return [el("b", {}, told(own, words.ownNumbers)), shared];
+  const twin = own.some(({ lossless }) => !lossless) ? ` ${words.twinShows}` : "";
+  return [el("b", {}, told(own, words.ownNumbers)), shared + twin];
 }
 
 /** Let all pictures appear together, over the pieces that are there. */
