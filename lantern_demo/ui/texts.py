@@ -266,8 +266,8 @@ PRICE: dict[str, object] = {
     "picture": "{prompt}, drawn with {method} at {at}: {alike} look-alikes are outlined",
     "all": (
         "Over {pictures} pictures of {things} things: {speedup} as fast as vanilla, {changed} "
-        "look-alikes{without}. A judge, another network, names the thing in {share} of these pictures, and "
-        "in {vanilla} of vanilla's. It does not judge details, colours or the scene."
+        "look-alikes{without}. A judge, another network, names the thing in {share} of these "
+        "pictures, and in {vanilla} of vanilla's. It does not judge details, colours or the scene."
     ),
     "without": " ({speedup} without them)",
     "less": "That is {less} points ({low} to {high}, 98\u00a0%).",
