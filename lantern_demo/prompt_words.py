@@ -40,7 +40,8 @@ TIMES = "dozen hundred thousand million"  # which also follow another number
 MANY = "five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
 MANY += " eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
 MANY += f" dozens hundreds thousands many lots countless {TIMES}"
-NONE = "no not without zero 0 minus except never don"  # words that deny the next ones
+# words that deny the next ones
+NONE = "no not without zero 0 minus except never don avoid exclude lacking"
 # words that nobody misses in a picture
 SMALL = {
     *("a", "an", "and", "are", "as", "at", "by", "draw", "drawing", "for", "from", "i", "in"),

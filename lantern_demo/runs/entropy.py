@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from lantern_demo.decoding.evidence import own_logits
+from lantern_demo.decoding.loop import device_work
 from lantern_demo.decoding.sampling import guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
 
 
-@torch.inference_mode()
 def entropy_of(pipe: Pipeline, prompt: str, tokens: Sequence[int], **settings: Any) -> torch.Tensor:
     """Return the entropy of the target's distribution of each token of a picture, in nats: [tokens]
     float32 on the CPU.
@@ -21,9 +21,10 @@ def entropy_of(pipe: Pipeline, prompt: str, tokens: Sequence[int], **settings: A
     caller has the pipeline's turn. Raises NotAllowed as `Pipeline.request` does.
     """
     (plan,) = pipe.request(prompt, ["vanilla"], **settings).runs.values()
-    config, condition = pipe.prepared(plan, pipe.read(prompt).encoded)
-    found, sampling = list[torch.Tensor](), config.sampling
-    with pipe.threads.used():
+    found = list[torch.Tensor]()
+    with device_work(pipe.device), pipe.threads.used():
+        config, condition = pipe.prepared(plan, pipe.read(prompt).encoded)
+        sampling = config.sampling
         for logits in own_logits(pipe.target, condition, list(tokens), config):
             p = probabilities(guide(logits, sampling.cfg_scale), sampling)
             found.append(torch.special.entr(p).sum(-1))
