@@ -229,7 +229,7 @@ def test_stop_on_a_phone_leaves_what_was_drawn(
         expect(tab.locator("#runs button").first).to_be_disabled()
         expect(tab.locator("#draw")).to_be_hidden()
         expect(tab.locator("#stop")).to_be_focused()
-        tab.locator("#stop").click()
+        pages.stop(tab)
         go_on.set()
     expect(tab.locator("#status")).to_contain_text(texts.STOPPED_RUN)
     expect(tab.locator('#stage [data-phase="stopped"] .pill').first).to_contain_text("stopped")
@@ -383,7 +383,7 @@ def test_a_visitor_who_waits_can_leave_and_a_full_queue_leaves_the_page_as_it_is
                 tab.wait_for_timeout(50)
             draw(tab)
             expect(tab.locator("#status")).to_contain_text("1 run was before yours")
-            tab.locator("#stop").click()
+            pages.stop(tab)
             expect(tab.locator("#status")).to_contain_text("Stopped.")
             expect(tab.locator("#draw")).to_be_enabled()
             assert waiting(server) == 0

@@ -122,6 +122,12 @@ def draw(page: Page) -> None:
     page.locator("#draw").click()
 
 
+def stop(page: Page) -> None:
+    """A click that no double click on Draw could be."""
+    page.wait_for_timeout(350)
+    page.locator("#stop").click()
+
+
 def drawn(page: Page, lanes: int) -> None:
     """Wait for the end of a run that draws so many lanes."""
     over = f"[...document.querySelectorAll('#stage .lane[data-done]')].length === {lanes}"

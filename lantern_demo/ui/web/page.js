@@ -1,7 +1,7 @@
 // What the page's events do in the browser: each calls a function by its name.
 
 const MOMENT = 50; // ms until Gradio has changed the page
-const DOUBLE = 400; // ms between the halves of a double click
+const DOUBLE = 300; // ms between the halves of a double click
 let held; // the id of what had the focus last
 
 addEventListener("focusin", ({ target }) => (held = target.id));
