@@ -149,7 +149,7 @@ def test_without_measurements_there_is_no_panel(tmp_path: Path) -> None:
 def test_the_measurements_of_the_package_are_whole_and_small() -> None:
     assert recorded.PRICE.stat().st_size < 150_000
     told = json.loads(recorded.PRICE.read_text(encoding="utf-8"))
-    assert told["pictures"] >= 2 * len(THINGS) == 2 * told["things"]
+    assert told["pictures"] >= 4 * len(THINGS) == 4 * told["things"]
     for one in told["methods"]:
         assert one["preset"] in [point["value"] for point in one["points"]]
         assert not one["points"][0]["alike"] and one["points"][-1]["alike"]
