@@ -485,7 +485,8 @@ def through(done: int, total: int) -> str:
 
 
 def repeating(number: int, of: int, seconds: float) -> str:
-    return f"Run {number} of {of}; about {max(1, round(seconds))} s are left."
+    left = f"about {max(1, round(seconds))} s are left"
+    return f"Run {number} of {of}; {left}. Stop is at the top, in the place of Draw."
 
 
 def of_seeds(seeds: list[int]) -> str:
