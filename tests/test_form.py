@@ -38,7 +38,7 @@ from lantern_demo.ui.link import query, query_of
 from lantern_demo.ui.recorded import CHIP, Recorded, recorded_runs
 from lantern_demo.ui.recorded import THINGS as THINGS_PICTURES
 from lantern_demo.ui.restore import BACK, RELOAD, Visits, from_link, show_first, show_run
-from lantern_demo.ui.run_state import PageRun
+from lantern_demo.ui.run_state import Lane, PageRun
 from lantern_demo.ui.run_view import live_view, results_view
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.twin import compare_twins
@@ -266,6 +266,9 @@ def test_a_run_that_is_stopped_says_so_where_its_words_are(visitor: Visitor) -> 
             settle(visitor.service, w, asked, PageRun(), []),
         ):
             assert end.get(w.status) == (told and status_html(told)) and end[w.asked] == OVER
+    page_run = PageRun({"vanilla": Lane("vanilla", "drawing", 16)})
+    for _ in range(2):  # Gradio tells it twice: as a failure, and as an end
+        assert texts.STOPPED_RUN in settle(visitor.service, w, RUNS, page_run, [])[w.status]
 
 
 def test_a_method_that_is_registered_after_the_page_was_imported(

@@ -23,7 +23,7 @@ from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.actions import idle, outcomes, results_of, shielded, with_results
 from lantern_demo.ui.ask import left_out
-from lantern_demo.ui.components import NO_TABLE, Updates, Widgets, pack, status_html
+from lantern_demo.ui.components import NO_TABLE, OVER, Updates, Widgets, pack, status_html
 from lantern_demo.ui.files import saved, scratch, write_picture
 from lantern_demo.ui.form import Form
 from lantern_demo.ui.frames import Frame
@@ -121,13 +121,15 @@ def settle(
     Gradio ignores Draw until it has ended the run, so only here may the button look ready. Earlier
     results would move while a visitor reads them.
     """
+    if page_run.running:
+        page_run.stop()
     updates = {**idle(w, w.status, asked, page_run, visited), w.keep: {}}
+    # Gradio tells twice of a run that was stopped, so the words are the same after it was settled.
+    if asked != OVER and any(lane.phase == "stopped" for lane in page_run.lanes.values()):
+        updates[w.status] = status_html(texts.STOPPED_RUN)
     # the request was refused, and the page stays unchanged
     if page_run.settled or not page_run.lanes:
         return updates
-    if page_run.running:
-        page_run.stop()
-        updates[w.status] = status_html(texts.STOPPED_RUN)
     page_run.settled = True
     if page_run.request is not None:
         updates[w.seed] = page_run.request.seed
