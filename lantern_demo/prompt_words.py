@@ -49,7 +49,7 @@ SMALL = {
     *("please", "show", "some", "t", "that", "the", "their", "there", "this", "to", "under"),
     *("with", "without"),
 }
-# other words for what is no thing, by the phrase that captions have
+# words for places and the moon that no caption has, with the phrase that a caption has
 ALSO = {
     "full moon": "with a full moon",
     "moonless": "without a moon",

@@ -124,7 +124,7 @@ def settle(
     if page_run.running:
         page_run.stop()
     updates = {**idle(w, w.status, asked, page_run, visited), w.keep: {}}
-    # Gradio tells twice of a run that was stopped, so the words are the same after it was settled.
+    # Two events of Gradio follow Stop, and both leave these words.
     if asked != OVER and any(lane.phase == "stopped" for lane in page_run.lanes.values()):
         updates[w.status] = status_html(texts.STOPPED_RUN)
     # the request was refused, and the page stays unchanged

@@ -191,7 +191,7 @@ def _benchmark() -> dict[tuple[str, str], dict[str, list[float]]]:
 
 
 def preset_of(record: Record) -> Settings:
-    """Return the preset of a record's model, which records before version 0.6 lack."""
+    """Return the preset of a record's model, or by its id where an older record lacks it."""
     model = record["model"]
     known = REGISTRY[model["id"]].preset if model["id"] in REGISTRY else {}
     return Settings(**model.get("preset", known))
