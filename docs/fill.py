@@ -646,19 +646,22 @@ def recording() -> Numbers:
 
 def typical() -> str:
     """Return the file from which the page reads the range of speedups on a machine: the spread of
-    that machine's last result.
+    that machine's last result, with each method's tree.
     """
     machines = {}
     for found in results().values():
         rows = {
-            name: [round(end, 2) for end in row["gain"]["spread"]]
+            name: {
+                "tree": row["tree"][0],
+                "range": [round(end, 2) for end in row["gain"]["spread"]],
+            }
             for name, row in found["methods"].items()
             if name != "vanilla"
         }
         machines[found["model"]["id"], found["machine"]["device"]] = rows
     rows = [
-        {"model": model, "device": device, "speedups": speedups}
-        for (model, device), speedups in machines.items()
+        {"model": model, "device": device, "methods": methods}
+        for (model, device), methods in machines.items()
     ]
     return "[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n"
 

@@ -27,7 +27,7 @@ from lantern_demo.paths import user_path
 from lantern_demo.ui.run_view import colour
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-LINES = {"chain": "-", "tree": "--", "dynamic": ":"}
+LINES = {"chain": "-", "tree": "--", "dynamic": ":", "window": "-."}
 # Text stays text, and the same numbers give the same file.
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "nodes", "font.family": "sans-serif"}
 

@@ -142,16 +142,17 @@ def test_a_report_names_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_each_tree_has_its_number_of_nodes() -> None:
     """The default trees are among them, or no ring would mark those."""
-    points = nodes.points_of(["eagle1", "eagle2"])
+    points = nodes.points_of(["eagle1", "eagle2", "sjd"])
     for point in points:
         drafts = planned(METHODS[point.method], Settings(**point.settings)).drafts
         assert drafts.nodes == point.nodes, point.name
-        assert (point.shape == "chain") == (drafts.deepest == drafts.nodes - 1) or point.nodes < 4
+        deep = drafts.deepest == drafts.nodes - 1
+        assert (point.shape in ("chain", "window")) == deep or point.nodes < 4
     assert len({point.name for point in points}) == len(points)
     assert read_paths(nodes.TREES[16]) == DEFAULTS["cuda"].static
     config = json.loads((BUNDLED / "config.json").read_text(encoding="utf-8"))
     own = drafts_by_device(config["trees"])["cpu"]
-    for method, shape in (("eagle1", "chain"), ("eagle2", "dynamic")):
+    for method, shape in (("eagle1", "chain"), ("eagle2", "dynamic"), ("sjd", "window")):
         usual = planned(METHODS[method], Settings(), own).drafts
         settings = Settings(**nodes.shapes_of(METHODS[method])[shape][usual.nodes])
         assert planned(METHODS[method], settings, own).drafts == usual
@@ -189,7 +190,7 @@ REFUSED = [
     (bench, f"{SPEED} --prompts 0", "--prompts: must be at least 1, got 0"),
     (bench, f"{SPEED} --out bench.txt", "must end in .json"),
     (bench, f"{SPEED} --set lanterns=3", "unknown setting 'lanterns'"),
-    (bench, f"nodes {MODEL} out.json --methods sjd", "invalid choice: 'sjd'"),
+    (bench, f"nodes {MODEL} out.json --methods vanilla", "invalid choice: 'vanilla'"),
     (gpu, "--out out", "device 'cuda' is not available here"),
     (quality, f"{QUALITY} --pictures 9", "--pictures must be a multiple of 2"),
     (quality, f"{QUALITY} --sprites no", "no does not exist: run examples/make_bun"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 from PIL import Image, ImageFont, ImageSequence
@@ -48,13 +49,16 @@ def test_an_address_is_printed_whole_or_not_at_all() -> None:
 
 
 def test_typical_speedups_are_those_of_such_a_run_alone() -> None:
-    """Not of another machine or of other settings; a seed is no other setting."""
+    """Not of another machine, of other settings or of another tree; a seed is no other setting."""
     record = recorded_runs()[0].record
     settings = Settings(**record["settings"])
     preset = settings.with_changes(seed=1)
     assert typical_speedups(record, settings, preset)["lantern++"][0] > 1
     assert typical_speedups(record | {"device": "another"}, settings, preset) == {}  # type: ignore[arg-type]
     assert typical_speedups(record, settings.with_changes(temperature=0.5), preset) == {}
+    other = deepcopy(record)
+    other["methods"]["lantern++"]["tree"] = "static chain of 3 (default)"
+    assert set(typical_speedups(other, settings, preset)) == {"eagle1", "eagle2", "lantern"}
 
 
 def test_the_bundled_model_has_a_patch_for_each_token() -> None:

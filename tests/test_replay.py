@@ -151,7 +151,7 @@ def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
     result += f"Vanilla: {run['vanilla']['decode_seconds']:.2f} s ({best['speedup']:.2f}\u00d7)."
     expect(shown.locator(HEADLINE)).to_have_text(result)
     machines = json.loads(TYPICAL.read_text(encoding="utf-8"))
-    typical = next(row for row in machines if row["device"] == record["device"])["speedups"]
+    typical = next(row for row in machines if row["device"] == record["device"])["methods"]
     expect(shown.locator(f"#lane-{order[0].replace('+', 'p')}[data-first]")).to_be_visible()
     for name, lane in zip(run, LANES, strict=True):
         card = shown.locator(f"#lane-{lane}")
@@ -161,7 +161,7 @@ def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
         expect(card.locator(".big")).to_have_text(f"{took:.2f} s")
         made = f"= {steps} steps \u00d7 {1000 * took / steps:.1f} ms"
         if name != "vanilla":  # on the benchmark's kind of machine
-            low, high = typical[name]
+            low, high = typical[name]["range"]
             made += f", {run[name]['speedup']:.2f}\u00d7 (other prompts: {low:.2f}\u2013{high:.2f})"
         expect(card.locator(".small")).to_have_text(made)
         shares = [run[name][f"{part}_seconds"] / longest for part in ("draft", "commit")]

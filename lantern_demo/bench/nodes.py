@@ -2,9 +2,9 @@
 
 A step checks the nodes of its draft tree, the root included. A static method drafts chains, in
 which every node has one child, and trees, in which some have siblings. A dynamic method keeps the
-best nodes of a beam. All of these and vanilla take turns as in `bench speed`, at temperature 1 and
-0.7. Gains are over vanilla at the same temperature. With --out FILE.json the report is also written
-as FILE.json and FILE.md. `python examples/plot_nodes.py FILE.json` plots it.
+best nodes of a beam. SJD drafts a window. All of these and vanilla take turns as in `bench speed`,
+at temperature 1 and 0.7. Gains are over vanilla at the same temperature. With --out FILE.json the
+report is also written as FILE.json and FILE.md. `python examples/plot_nodes.py FILE.json` plots it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from lantern_demo.bench.speed import Row, described, measure, play, prompts_for
 from lantern_demo.bench.summary import heading, summarise
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.window import Window
 from lantern_demo.runs.load import load
 from lantern_demo.settings.settings import DEEPEST, methods_of
 
 TEMPERATURES = (1.0, 0.7)
-NODES = (2, 3, 4, 5, 6, 8, 16, 32)
+NODES = (2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 # Small ones have a sibling or two beside their deepest path. 8 nodes are `small`, 16 the default of
 # a GPU, and 32 grow those further.
 TREES = {
@@ -50,7 +51,7 @@ CELLS = (
 class Point(Row):
     """A method with one tree at one temperature."""
 
-    shape: str  # chain, tree or dynamic; empty for vanilla
+    shape: str  # chain, tree, dynamic or window; empty for vanilla
     nodes: int
 
 
@@ -76,6 +77,8 @@ def shapes_of(method: Method) -> dict[str, dict[int, dict[str, Any]]]:
     """Return the settings of a method's trees by shape and by number of nodes."""
     if method.alone:
         return {"": {1: {}}}
+    if issubclass(method.drafts, Window):
+        return {"window": {count: {"window": count} for count in NODES}}
     if issubclass(method.drafts, StaticTree):
         chains = {
             count: " ".join("0" * depth for depth in range(1, count))
@@ -119,12 +122,16 @@ def curve(rows: list[dict[str, Any]]) -> str:
 def parser() -> argparse.ArgumentParser:
     p = report.parser_of(__doc__, "nodes")
     report.add_model(p)
-    trees = [
-        name for name, row in METHODS.items() if issubclass(row.drafts, (StaticTree, DynamicTree))
+    drafting = [
+        name
+        for name, row in METHODS.items()
+        if issubclass(row.drafts, (StaticTree, DynamicTree, Window)) and not row.alone
     ]
-    usual = ["eagle1", "lantern++", "eagle2"]
+    usual = ["eagle1", "lantern++", "eagle2", "sjd"]
     p.add_argument("--prompts", type=report.at_least(1), default=6, help="rounds (default: 6)")
-    p.add_argument("--methods", nargs="+", choices=trees, default=usual, help="default: all three")
+    p.add_argument(
+        "--methods", nargs="+", choices=drafting, default=usual, help="default: all four"
+    )
     p.add_argument(
         "--nodes", nargs="+", type=int, choices=NODES, default=NODES, help="default: all"
     )

@@ -209,8 +209,8 @@ class Knobs:
         0,
         "Window (0: default)",
         "How many places in a row a model without a drafter looks at in one step, the next one "
-        f"counted; 1 guesses nothing, 0 stands for {DEFAULTS['cpu'].window} on a processor and "
-        f"{DEFAULTS['cuda'].window} on a GPU.",
+        f"counted; 1 guesses nothing. 0 is the model's default, or {DEFAULTS['cpu'].window} on a "
+        f"processor and {DEFAULTS['cuda'].window} on a GPU.",
         Limit(0, 64, whole=True),
         reads=_drafts_by(Window),
     )

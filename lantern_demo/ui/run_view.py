@@ -174,20 +174,25 @@ def typical_speedups(
 
     There is none for a run that the benchmark does not stand for: of another model, on another kind
     of machine, with other settings than the preset's, with rows that were kept, or beside other
-    work.
+    work. A method whose tree was another then has none either.
     """
     usual = settings.with_changes(seed=preset.seed) == preset
-    entries = record["methods"].values()
-    if not usual or any(kept_of(entry) or entry["disturbed"] for entry in entries):
+    entries = record["methods"]
+    if not usual or any(kept_of(entry) or entry["disturbed"] for entry in entries.values()):
         return {}
-    return _benchmark().get((record["model"]["id"], record["device"]), {})
+    measured = _benchmark().get((record["model"]["id"], record["device"]), {})
+    return {
+        name: measured[name]["range"]
+        for name, entry in entries.items()
+        if name in measured and measured[name]["tree"] == entry["tree"]
+    }
 
 
 @cache
-def _benchmark() -> dict[tuple[str, str], dict[str, list[float]]]:
-    """Return the benchmark's speedups by model and machine, which docs/fill.py writes."""
+def _benchmark() -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
+    """Return the benchmark's methods by model and machine, which docs/fill.py writes."""
     text = Path(__file__).with_name("typical.json").read_text(encoding="utf-8")
-    return {(row["model"], row["device"]): row["speedups"] for row in json.loads(text)}
+    return {(row["model"], row["device"]): row["methods"] for row in json.loads(text)}
 
 
 def preset_of(record: Record) -> Settings:

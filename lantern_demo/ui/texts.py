@@ -41,7 +41,8 @@ METHODS_LABEL = "Methods"
 METHODS_INFO = (
     "Each method gets equal time slices of the device. Speedups need Vanilla. "
     "[SJD](https://arxiv.org/abs/2410.01699) is speculative Jacobi decoding. It needs no drafter: "
-    "in each step the model itself also guesses the pieces ahead."
+    "in each step the model itself also guesses the pieces ahead. It is exact. With the bundled "
+    "model it is usually faster than LANTERN++."
 )
 SEED_LABEL = "Seed"
 SEED_INFO = (
