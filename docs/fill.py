@@ -331,7 +331,6 @@ def columns_table(numbers: Numbers) -> str:
 
 def nodes_table(numbers: Numbers) -> str:
     """Show speedups by nodes, a table for each temperature."""
-    sys.path.insert(0, str(ROOT))
     from lantern_demo.bench.nodes import CELLS, curve
 
     found = numbers["nodes"]
@@ -691,6 +690,8 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="write nothing")
     args = parser.parse_args()
+    if args.check and args.copy:
+        parser.error("--check writes nothing: it takes no take and no add")
     numbers: Numbers = kept()
     match args.copy:
         case []:

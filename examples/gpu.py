@@ -52,7 +52,12 @@ from lantern_demo.models.tensors import fill
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.paths import user_path
 from lantern_demo.settings.knobs import MAX_LANTERN_K
-from lantern_demo.settings.named_trees import STATIC_TREES
+from lantern_demo.settings.named_trees import (
+    DEFAULTS,
+    STATIC_TREES,
+    DefaultDrafts,
+    drafts_by_device,
+)
 from lantern_demo.settings.settings import Settings, planned
 
 Row = dict[str, Any]
@@ -92,6 +97,7 @@ class TimedModel:
     drafter: interfaces.Drafter
     condition: Any
     knobs: Settings
+    default: DefaultDrafts
     neighbours: Tensor
     tokens: int  # of a picture
     device: torch.device
@@ -108,7 +114,7 @@ class TimedModel:
         """Decode this many tokens, or a picture, with a draft tree or that of the settings; with
         the first tokens of another one to keep.
         """
-        plan = planned(METHODS[method], self.knobs)
+        plan = planned(METHODS[method], self.knobs, self.default)
         config = Config(
             tokens or self.tokens,
             self.knobs.sampling(),
@@ -139,11 +145,12 @@ def timed_model(
     The bundled one keeps its weights. Another has random weights in `dtype`; `small` shrinks it.
     """
     info = model_info(model)
-    knobs = Settings(**info.preset)
+    knobs, default = Settings(**info.preset), DEFAULTS[device.type]
     if info.folder is not None:
         networks = bundled.load(info.folder, device)
         target: Any = networks.target
         drafter: Any = networks.drafter
+        default = drafts_by_device(networks.trees)[device.type]
         encoded = networks.text.encode(PROMPT)
         features, mask = encoded.features, encoded.mask
         book = networks.tokenizer.codebook
@@ -164,7 +171,7 @@ def timed_model(
     condition = target.condition(features, mask, knobs.cfg_scale != 1)
     ops = on_gpu(target, drafter).ops
     tokens = target.config.tokens
-    return TimedModel(model, target, drafter, condition, knobs, near, tokens, device, ops)
+    return TimedModel(model, target, drafter, condition, knobs, default, near, tokens, device, ops)
 
 
 def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
@@ -290,7 +297,8 @@ def step_ms(done: Decoded) -> float:
 
 def markdown(report: Row) -> str:
     """Return the report's tables in Markdown."""
-    about = f"{report['created']}, PyTorch {report['torch']}, Triton kernels {report['kernels']}."
+    kernels = "; ".join(f"{name}: {told}" for name, told in report["kernels"].items())
+    about = f"{report['created']}, PyTorch {report['torch']}. Triton kernels: {kernels}."
     if report["small"]:
         about += " Tiny models, few steps: these numbers say nothing about a GPU."
     about += " Weights are random but of lantern-scenes: what those would accept is not shown."
@@ -326,7 +334,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         p.error(str(error))
     small = device.type == "cpu"
     report: Row = {"created": now(), "machine": machine_of(device), "torch": torch.__version__}
-    report |= {"small": small, "kernels": "", "identity": [], "speed": []}
+    report |= {"small": small, "kernels": {}, "identity": [], "speed": []}
     for model in args.models:
         own = "float32" if small else half(device)
         formats = list(dict.fromkeys(own if name == HALF else name for name in FORMATS[model]))
@@ -339,7 +347,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for part, rows in tables.items():
                 for row in rows:
                     report[part].append(row)
-                    report["kernels"] = kernels_of(timed)
+                    report["kernels"][f"{model} {name}"] = kernels_of(timed)
                     files = write(args.out / "gpu.json", report, markdown(report))
                     print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
             del timed, tables, rows  # the next model needs the memory

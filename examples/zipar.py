@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lantern_demo import Pipeline, load
-from lantern_demo.bench.report import at_least, machine_of, now, parser_of
+from lantern_demo import Pipeline, disk_cache, load
+from lantern_demo.bench.report import at_least, json_file, machine_of, now, parser_of
 from lantern_demo.bench.speed import Row, measure, play, prompts_for
 from lantern_demo.bench.summary import interval
 from lantern_demo.decoding.config import Config
@@ -40,6 +40,7 @@ from lantern_demo.decoding.interfaces import Pass, Target
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.decoding.sampling import Sampling, warp
+from lantern_demo.paths import user_path
 
 Node = tuple[int, int, int]  # positions: whose token it reads, that it stands at, that it draws
 
@@ -144,7 +145,7 @@ def race(pipe: Pipeline, window: int, count: int) -> dict[str, Any]:
     }
     rounds = [entry["runs"] for entry in measure(contestants, prompts_for(count))]
     drawn = [runs["zipar"] for runs in rounds]
-    ratios = [runs["vanilla"]["wall_seconds"] / runs["zipar"]["seconds"] for runs in rounds]
+    ratios = [runs["vanilla"]["decode_seconds"] / runs["zipar"]["seconds"] for runs in rounds]
     return {
         "created": now(),
         "machine": machine_of(pipe.device),
@@ -168,8 +169,8 @@ def main() -> None:
     parser.add_argument(
         "--prompts", type=at_least(1), default=1, help="how many to draw (default: 1)"
     )
-    parser.add_argument("--out", type=Path, help="FILE.json: write the numbers")
-    parser.add_argument("--picture", type=Path, help="FILE.png: write one picture")
+    parser.add_argument("--out", type=json_file, help="FILE.json: write the numbers")
+    parser.add_argument("--picture", type=user_path, help="FILE.png: write one picture")
     args = parser.parse_args()
     pipe = load("lantern-scenes", device="cpu")  # a GPU's kernels refuse slots with gaps
     found = race(pipe, args.window, args.prompts)
@@ -178,9 +179,10 @@ def main() -> None:
         f"{found['speedup']:.2f}x"
     )
     if args.out:
-        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        disk_cache.put(args.out, json.dumps(found, indent=1) + "\n")
     if args.picture:
         prompt = "three red round lanterns over a lake at dusk"
+        args.picture.parent.mkdir(parents=True, exist_ok=True)
         pipe.images.decode(run(pipe, prompt, 7, args.window).tokens).save(args.picture)
 
 

@@ -1,5 +1,5 @@
 """Fast decoding of visual autoregressive models, side by side: vanilla, EAGLE-1, EAGLE-2, LANTERN,
-LANTERN++.
+LANTERN++, SJD.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def made_run(method: str, seconds: float, steps: int) -> dict[str, Any]:
     run = {f"{name}_seconds": share * seconds for name, share in parts.items()}
     run |= {"method": method, "steps": steps, "nodes": 4, "tree": "made up", "changed": 0.25}
     run |= {"mean_accepted_length": 15 / steps, "tokens_per_second": 16 / seconds}
-    return run | {"peak_bytes": None, "depths": [[4, 3, 2]], "sizes": [1, steps - 1]}
+    return run | {"depths": [[4, 3, 2]], "sizes": [1, steps - 1]}
 
 
 def test_gains_are_ratios_within_a_round() -> None:
@@ -103,7 +103,6 @@ def test_the_report_of_speed(
     assert vanilla["gain"]["median"] == 1 and vanilla["changed"] == 0
     runs = [one["runs"][names[1]] for one in found["rounds"]]
     assert len(runs[0]["token_ids"]) == TOKENS
-    assert runs[0]["wall_seconds"] > runs[0]["decode_seconds"]
     drawn = sum(size * count for size, count in enumerate(row["sizes"], 1))
     assert sum(row["sizes"]) == sum(run["steps"] for run in runs) and drawn == 2 * (TOKENS - 1)
     text = out.with_suffix(".md").read_text(encoding="utf-8")

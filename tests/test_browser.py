@@ -15,7 +15,20 @@ from urllib.parse import urlencode
 import pages
 import pytest
 from gradio_client import Client
-from pages import DEFAULT, LANES, chip, draw, drawn, expect, fits, line, only, open_page, shifts
+from pages import (
+    DEFAULT,
+    LANES,
+    PROMPT,
+    chip,
+    draw,
+    drawn,
+    expect,
+    fits,
+    line,
+    only,
+    open_page,
+    shifts,
+)
 from tiny import served as serving
 from tiny import waiting
 
@@ -265,7 +278,7 @@ def test_a_chip_edits_the_line_that_is_drawn(page: Page) -> None:
     draw(page)
     drawn(page, 1)
     prompt = USUAL.replace("red", "blue")
-    assert page.evaluate("lanternRun.prompt") == prompt == line(page).input_value()
+    assert page.evaluate(PROMPT) == prompt == line(page).input_value()
     chip(page, "owl").click()
     expect(line(page)).to_have_value("an owl on a lake at dusk")
     assert page.evaluate(LIT) == ["owl", "lake", "dusk"], "an owl has no number, colour or kind"

@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -252,10 +254,28 @@ def test_the_strip_waits_for_a_run_and_says_what_is_gone(visitor: Visitor) -> No
     """Repeat would write its numbers under the other run's pictures. Another tab's strip is old."""
     service, w, form = visitor.service, visitor.w, visitor.form
     key = recorded_runs()[0].key
-    busy, gone = texts.STILL_RUNNING, texts.NO_LONGER_KEPT
-    for asked, one, told in ((RUNS, key, busy), (WAITS, key, busy), (OVER, "x", gone)):
+    busy, waits, gone = texts.STILL_RUNNING, texts.WAITS_ALREADY, texts.NO_LONGER_KEPT
+    for asked, one, told in ((RUNS, key, busy), (WAITS, key, waits), (OVER, "x", gone)):
         found = show_run(service, w, form, asked, [], one)
         assert list(found) == [w.status] and told in found[w.status]
+
+
+def test_a_run_is_shown_again_as_it_ended_and_another_models_without_a_promise(
+    visitor: Visitor,
+) -> None:
+    """A lane that did not finish is there again. Draw cannot run another model's recording."""
+    service, w, form = visitor.service, visitor.w, visitor.form
+    visitor.draws("a cat", "vanilla")
+    now = replace(visitor.result, lanes={"eagle1": Lane("eagle1", "stopped", 16)}, files={"x": "y"})
+    kept = Recorded.of(now)
+    view = json.loads(show_run(service, w, form, OVER, [kept], kept.key)[w.stage])
+    assert [(lane["id"], lane["phase"]) for lane in view["rest"]] == [("eagle1", "stopped")]
+    assert view["files"] == now.files
+    other = deepcopy(kept.record)
+    other["model"]["id"] = "anole-7b"
+    found = show_run(service, w, form, OVER, [replace(kept, record=other)], kept.key)
+    assert "with anole-7b. Here another model draws." in found[w.status]
+    assert form.prompt not in found
 
 
 def test_a_run_that_is_stopped_says_so_where_its_words_are(visitor: Visitor) -> None:
@@ -347,7 +367,7 @@ def test_a_frame_of_the_page_holds_only_what_is_new(
 def test_what_cannot_be_repeated_is_told(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also pieces that differ from those of the record."""
     monkeypatch.setattr("lantern_demo.ui.compare.REPEATS", 1)
-    assert visitor.repeats() == status_html(texts.NOTHING_TO_REPEAT, "refused")
+    assert visitor.repeats() == status_html(texts.NO_RUN, "refused")
     visitor.draws("a cat", "eagle1")
     visitor.result.record["methods"]["eagle1"]["token_ids"][2] += 1
     assert "EAGLE-1: other pieces, from piece 3 on." in visitor.repeats()
@@ -477,7 +497,8 @@ def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(visitor: Visitor) 
         assert Path(found[w.file]).name == "lantern-demo-run.json" == last()
         found = hand_out_sheet(w, visitor.result, "a.host")
         assert Path(found[w.file]).name == "lantern-demo-pictures.png" == last()
-    assert hand_out_sheet(w, PageRun(), "a.host") == {w.file: None}
+    found = hand_out_sheet(w, PageRun(), "a.host")
+    assert found[w.file] is None and texts.NO_RUN in found[w.status], "a session was lost"
 
 
 def test_a_bad_link_shows_the_recording_and_a_sentence(visitor: Visitor) -> None:
@@ -490,7 +511,8 @@ def test_a_bad_link_shows_the_recording_and_a_sentence(visitor: Visitor) -> None
     with patch.object(link, "read", wraps=link.read) as reads:
         found = visitor.comes(asked)
     assert reads.call_count <= len(link.KNOWN) + 2
-    assert "Method must be one of" in found[w.status] and "foo" in found[w.status]
+    assert "Methods must be one or more of" in found[w.status]
+    assert "foo" in found[w.status]
     assert found[form.prompt] == "a cat" and found[form.seed] == 9
     assert not found[w.go] and found[w.result].record is not None
     found = visitor.comes({"tree": "[Log in](https://example.org)"})

@@ -155,6 +155,10 @@ def test_a_model_folder_brings_its_own_trees(folder: Path, tmp_path: Path) -> No
     found = [pipe.generate(PROMPT, name).tree_settings for name in ("eagle1", "eagle2", "sjd")]
     dynamic = {"draft_top_k": 3, "draft_depth": 1, "draft_nodes": 5}
     assert found == [{"tree": "0 1"}, dynamic, {"window": 3}]
+    config["trees"]["cpu"]["window"] = 100  # a request could not ask for it
+    (own / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"window must be .* between 0 and 64, got 100"):
+        load(own, "cpu")
 
 
 def test_other_trees_of_a_folder_are_refused() -> None:

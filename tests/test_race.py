@@ -208,7 +208,8 @@ def warms_up(pipe: Pipeline, *methods: str, **settings: Any) -> bool:
 
 def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:
     pipe.prepare()
-    assert not warms_up(pipe, seed=1)
+    assert not warms_up(pipe, seed=1, temperature=0.7)
+    assert warms_up(pipe, temperature=0) and not warms_up(pipe, temperature=0)
 
 
 def test_the_latest_warm_ups_alone_are_remembered(

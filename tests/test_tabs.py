@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pages
 import pytest
-from pages import chip, draw, drawn, expect, fits, line, only, open_page, save, tab_of
+from pages import PROMPT, chip, draw, drawn, expect, fits, line, only, open_page, save, tab_of
 from PIL import Image
 from test_price import made_script
 
@@ -124,7 +124,7 @@ def test_a_finished_run_outlives_a_reload_and_a_way_back(tab: Page, server: str)
     only(tab, "vanilla")
     tab.locator("#surprise").click()
     drawn(tab, 1)
-    expect(line(tab)).to_have_value(tab.evaluate("lanternRun.prompt"))
+    expect(line(tab)).to_have_value(tab.evaluate(PROMPT))
     address, tokens = tab.url, "lanternRun.lanes[0].tokens"
     assert f"seed={DEFAULT_SEED}" in address
     before, runs = tab.evaluate(tokens), tab.locator("#runs button").count()

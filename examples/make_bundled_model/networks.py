@@ -48,23 +48,6 @@ def word_tokenizer(words: list[str]) -> Tokenizer:
     return tokenizer
 
 
-def small_t5(vocabulary: int, width: int = 256, layers: int = 2) -> T5Config:
-    """Return the configuration of the bundled text encoder."""
-    return T5Config(
-        vocab_size=vocabulary,
-        d_model=width,
-        d_kv=64,
-        num_heads=width // 64,
-        d_ff=2 * width,
-        num_layers=layers,
-        dropout_rate=0.0,
-        feed_forward_proj="gated-gelu",
-        use_cache=False,
-        pad_token_id=0,
-        eos_token_id=2,
-    )
-
-
 class Model(nn.Module):
     """All networks of a model folder, and the heads that only training needs."""
 
@@ -174,7 +157,8 @@ def main() -> None:
     args = parser.parse_args()
     facts = json.loads((args.run / "facts.json").read_text(encoding="utf-8"))
     model = Model(args.begin)
-    read(args.run, model)
+    if not read(args.run, model):
+        raise SystemExit(f"--run {args.run} has no weights of a run")
     save(args.out, assemble(model, facts), eight_bits=True)
     classifier = args.begin / "classifier"  # of lanterns, which stay unchanged
     if classifier.is_dir() and args.out != args.begin:

@@ -167,11 +167,6 @@ def _sprites(text: str) -> Path:
     return path
 
 
-def joined(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Join the attributes of several groups of scenes."""
-    return {name: torch.cat([part[name] for part in parts]) for name in ATTRIBUTES}
-
-
 class Renderer:
     """Draws scenes with the sprites of PICTURES."""
 

@@ -242,8 +242,9 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     model = Model(args.begin).to(device)
     run = Run(args, device, model)
-    if not read(args.out, model) and args.start_from:
-        read(args.start_from, model)
+    begun = read(args.out, model)
+    if args.start_from and not begun and not read(args.start_from, model):
+        raise SystemExit(f"--start-from {args.start_from} has no weights of a run")
     world = World(model, args.sprites, device)
     held = world.bank(HELD_OUT, args.held_out, lanterns=False)
     own = lit = None

@@ -154,7 +154,7 @@ def parser() -> argparse.ArgumentParser:
         "--real", type=user_path, help="a folder of real pictures, to measure distances to"
     )
     closer = (
-        'points with a knob moved, such as "lantern++ lambda 3", and "vanilla again", with other '
+        'points with a knob moved, such as "lantern++ lambda 2", and "vanilla again", with other '
         "seeds: the noise floor"
     )
     p.add_argument("--candidates", nargs="+", default=[], metavar="POINT", help=closer)

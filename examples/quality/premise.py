@@ -69,7 +69,10 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     pipe = load("lantern-scenes", "cpu")
-    scenes, networks = truth(args.pictures), pipe.networks
+    try:
+        scenes, networks = truth(args.pictures), pipe.networks
+    except ValueError as error:
+        parser.error(str(error))
     classifier = load_classifier(pipe.info.folder, pipe.device)
     renderer = Renderer(emoji.read(args.sprites), pipe.device)
     tokens = true_tokens(networks, draw_truth(renderer, scenes.scenes))

@@ -63,11 +63,12 @@ def truth(pictures: int) -> SceneSet:
     that differ in all but the attributes. `examples/quality/things.py` measures things.
 
     A smaller set has the first captions of a larger one. Two captions may be equal. Raise
-    ValueError for more than POOL captions.
+    ValueError for a part of a caption, and for more than POOL captions.
     """
-    if pictures > SEEDS * POOL:
+    if pictures % SEEDS or pictures > SEEDS * POOL:
         raise ValueError(
-            f"--pictures and --sweep-pictures must be at most {SEEDS * POOL}, got {pictures}"
+            f"--pictures and --sweep-pictures must be multiples of {SEEDS} and at most "
+            f"{SEEDS * POOL}, got {pictures}"
         )
     lanterns = sample(POOL, HELD_OUT + OFFSET, lanterns=1.0)
     asked = lanterns.rows(slice(pictures // SEEDS)).attributes()

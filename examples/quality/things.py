@@ -191,9 +191,11 @@ def main() -> None:
                 row[method] = recognised(judge.named(images), row["thing"])
             # copies, since a view would keep all pictures
             samples[row["thing"]] = {by: made[:FIRST].copy() for by, made in pictures.items()}
+    with pipe.threads.used():  # as the pictures were drawn
+        machine = machine_of(pipe.device)
     report = {
         "created": now(),
-        "machine": machine_of(pipe.device),
+        "machine": machine,
         "model": {"id": pipe.info.id},
         "pictures": args.pictures,
         "seeds": f"random.Random({args.seed}) draws {args.pictures} for each thing, "

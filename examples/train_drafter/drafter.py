@@ -43,6 +43,7 @@ from examples.train_drafter.own import OwnPictures, encode_prompts
 from examples.train_drafter.teaching import draft_losses, drafter_sizes, train_hidden
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
+from lantern_demo.models.bundled import preset_of
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import REGISTRY, DrafterConfig, LlamaGenConfig, ModelInfo
 from lantern_demo.paths import user_path
@@ -161,7 +162,10 @@ class Lesson:
                 *encode_prompts(self.own.encoder, captions, self.opts.device), self.rows == 2
             )
             ids = tokens.long().to(self.opts.device).repeat(self.rows, 1)
-            hidden = self.forward(self.target, ids, condition.features, condition.mask)
+            # A published model decodes in 16 bits, and its drafter reads padded rows as of then.
+            hidden = self.forward(
+                self.target, ids, condition.features, condition.mask, torch.bfloat16
+            )
             return hidden[:, -self.slots :]
 
     def compare(
@@ -294,8 +298,9 @@ def set_up(args: argparse.Namespace) -> tuple[Any, Lesson, ModelInfo | None]:
     """
     opts = run.options(args)
     info = REGISTRY.get(args.target)
+    preset = info.preset if info is not None else preset_of(user_path(args.target))
     published = info if info is not None and info.published else None
-    args.cfg_scale = args.cfg_scale or Settings(**info.preset if info else {}).cfg_scale
+    args.cfg_scale = args.cfg_scale or Settings(**preset).cfg_scale
     if info is not None and not published:
         args.target = str(info.folder)
     own = published_pictures(args, opts, published) if published else scene_pictures(args, opts)

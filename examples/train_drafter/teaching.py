@@ -40,12 +40,19 @@ def drafter_sizes(
     return made
 
 
-def train_hidden(target: LlamaGen, tokens: Tensor, features: Tensor, mask: Tensor | None) -> Tensor:
+def train_hidden(
+    target: LlamaGen,
+    tokens: Tensor,
+    features: Tensor,
+    mask: Tensor | None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
     """Run teacher forcing: tokens [B, N] and the rows of a condition -> hidden [B, T + N, (1 + F)
     H].
 
     The state that predicts token j is at T - 1 + j. Positions count from a row's first one, padded
-    or not: attention depends on their differences alone.
+    or not: attention depends on their differences alone. Padded rows see what they would see in
+    `dtype`, by default the target's own (`llama.prefix_mask`).
     """
     prefix = target.read(Condition(features, mask))
     x = torch.cat((prefix, target.embed(tokens).type_as(prefix)), 1)
@@ -53,8 +60,8 @@ def train_hidden(target: LlamaGen, tokens: Tensor, features: Tensor, mask: Tenso
     seen = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
     if mask is not None:
         seen = seen & F.pad(mask, (0, n - t), value=True)[:, None, None]
-        dtype = target.norm.weight.dtype
-        seen[:, :, :t, :t] = prefix_mask(mask, t, x.device, target.padding, dtype)
+        own = dtype or target.norm.weight.dtype
+        seen[:, :, :t, :t] = prefix_mask(mask, t, x.device, target.padding, own)
     stores = [unstored] * len(target.layers)
     return target.run(x, rotations(target.rope[None, :n]), seen, stores)
 

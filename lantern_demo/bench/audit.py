@@ -340,9 +340,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def engine_of(rows: Sequence[Row], device: torch.device) -> str:
-    """Return whether kernels ran, or why a GPU ran without them or without graphs; "" on a CPU."""
+    """Return which kernels ran, or why a GPU ran without them or without graphs; "" on a CPU."""
     reasons = sorted({row.engine for row in rows} - {""})
-    return "; ".join(reasons or ["Triton kernels"] * switch.on(device))
+    if not reasons and switch.on(device):
+        reasons = [f"Triton kernels {shared.digest_of(Path(switch.__file__).parent, '*.py')}"]
+    return "; ".join(reasons)
 
 
 def audit(args: argparse.Namespace) -> Report:

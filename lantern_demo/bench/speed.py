@@ -1,6 +1,6 @@
 """Time every method on this machine: `python -m lantern_demo.bench speed --out speed.json`.
 
-Every prompt is a round: all methods draw it in turn with one seed. Every other round runs in
+Every prompt is a round: all methods draw it in turn with one seed. Half of the rounds run in
 reverse order, so that a steady drift of the machine cancels. A warm-up round is discarded. The
 table shows medians over the rounds. Gains are ratios within a round. With --out FILE.json the
 report is also written as FILE.json and FILE.md.
@@ -15,7 +15,6 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -29,7 +28,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.acceptance import acceptance_of
 from lantern_demo.runs.load import load
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.runs.result import Result, entry_of
+from lantern_demo.runs.result import entry_of
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.named_trees import TREES
 from lantern_demo.settings.settings import methods_of
@@ -105,23 +104,10 @@ def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
     """Draw a picture and return its entry of the run record, with counts of its events instead of
     them.
 
-    `decode_seconds` is the engine's clock. `wall_seconds` is the wall clock over the same interval,
-    with all Python work between the clock's segments. `peak_bytes` are the most bytes allocated on
-    a GPU meanwhile, weights included; None on a processor. Raises RuntimeError if the method fails.
+    Raises RuntimeError if the method fails.
     """
-    walls: list[float] = []
-    if on_gpu := pipe.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(pipe.device)
-    for event in pipe.stream(prompt, row.method, seed=seed, **row.settings):
-        if isinstance(event, Result):
-            done = event
-        else:
-            walls.append(perf_counter())
-    entry: Run = dict(entry_of(done))
-    entry |= acceptance_of(entry.pop("events"))._asdict()
-    entry["wall_seconds"] = done.seconds["prefill"] + walls[-1] - walls[0]
-    entry["peak_bytes"] = torch.cuda.max_memory_allocated(pipe.device) if on_gpu else None
-    return entry
+    entry: Run = dict(entry_of(pipe.generate(prompt, row.method, seed=seed, **row.settings)))
+    return entry | acceptance_of(entry.pop("events"))._asdict()
 
 
 def measure(contestants: dict[str, Contestant], prompts: list[str]) -> list[Round]:

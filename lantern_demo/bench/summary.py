@@ -20,9 +20,9 @@ RESAMPLES = 5000
 FEWEST = 6
 PARTS = ("draft", "verify", "commit")
 HEAD = ["method", "nodes", "steps", "tokens a step", "ms / step", *PARTS, "c", "seconds"]
-HEAD += ["gain", "95 %", "look-alikes", "peak MiB"]
+HEAD += ["gain", "95 %", "look-alikes"]
 HOW = (
-    "Every round draws one prompt with one seed by all methods in turn, in every other round "
+    "Every round draws one prompt with one seed by all methods in turn, in half of the rounds "
     "backwards, after a whole round that is thrown away. Seconds are synchronised device work from "
     "the prefill to the last token; ms / step is the mean of a run without its prefill. c is "
     "ms / step over vanilla's, gain is vanilla's seconds over the method's, both taken within a "
@@ -97,8 +97,6 @@ def by_kind(rounds: list[Round], rows: dict[str, str]) -> dict[str, dict[str, An
 
 
 def _row(runs: list[Run]) -> dict[str, Any]:
-    peaks = [run["peak_bytes"] for run in runs if run["peak_bytes"] is not None]
-
     def part_ms(part: str) -> float:
         return median(1000 * run[f"{part}_seconds"] / max(1, run["steps"]) for run in runs)
 
@@ -113,7 +111,6 @@ def _row(runs: list[Run]) -> dict[str, Any]:
         "tree": sorted({run["tree"] for run in runs}),
         "ms_per_step": spread([step_ms(run) for run in runs]),
         **{f"ms_{part}": part_ms(part) for part in PARTS},
-        "peak_bytes": max(peaks, default=None),
         **total(Acceptance(run["depths"], run["sizes"]) for run in runs)._asdict(),
     }
 
@@ -206,7 +203,6 @@ def _line(row: dict[str, Any]) -> list[str]:
         "-" if gain is None else _spread(gain, 2, "x"),
         "-" if low == high else f"{low:.2f} to {high:.2f}",
         number(row["changed"], 4),
-        number(row["peak_bytes"] and row["peak_bytes"] / 2**20, 0),
     ]
 
 

@@ -1,5 +1,5 @@
 """Speculative decoding of autoregressive image models: draft, verify, commit. It keeps the model's
-distribution, or changes it within a bound. Nothing in this package depends on a network, a setting
+distribution, or relaxes it. Nothing in this package depends on a network, a setting
 or a page.
 
 Read `step` first: a step drafts, verifies and commits, in three methods. Then look up its parts:

@@ -19,7 +19,8 @@ NOISE = ("shared", "independent")
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """A run's configuration. Raises ValueError for a rule that does not fit the drafts."""
+    """A run's configuration. Raises ValueError for a rule that does not fit the drafts, or
+    that lacks its neighbours."""
 
     num_tokens: int  # of the picture
     sampling: Sampling = field(default_factory=Sampling)
@@ -38,7 +39,8 @@ class Config:
     def __post_init__(self) -> None:
         assert 1 <= self.num_tokens <= self.positions and len(self.keep) < self.num_tokens
         assert 0 <= self.seed < 2**32 and self.noise in NOISE
-        assert self.neighbours is not None or not columns(self.rule)
+        if self.neighbours is None and columns(self.rule):
+            raise ValueError(f"neighbours is None; {self.rule} needs a neighbour table")
         if self.drafts.drafts_own_draws and self.rule.relaxes:
             needs = f"{type(self.drafts).__name__} needs the exact rule"
             raise ValueError(f"rule is {self.rule}, which relaxes; {needs}")

@@ -145,12 +145,11 @@ def columns(rule: Rule) -> int:
 
 def with_neighbours(rule: Rule, x: Tensor, neighbours: Tensor | None) -> Tensor:
     """Return tokens x [P, C] int64 with the neighbours that may stand for them under a rule, [P, C,
-    1 + k]; neighbours [V, >= k]. Raises ValueError for a missing table that the rule needs."""
+    1 + k]; neighbours [V, >= k], or None where the rule reads none."""
     k = columns(rule)
     if not k:
         return x.unsqueeze(-1)
-    if neighbours is None:
-        raise ValueError(f"neighbours is None; {rule} needs a neighbour table")
+    assert neighbours is not None
     return torch.cat([x.unsqueeze(-1), neighbours[:, :k][x].long()], -1)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -177,9 +177,9 @@ def draw_in_turn(q: Tensor, u: Tensor) -> Tensor:
     return torch.cat(drawn, 1)[: len(q)]
 
 
-@lru_cache(maxsize=8)
+@cache
 def zero(device: torch.device) -> Tensor:
-    """Return 0, [1] float64."""
+    """Return 0, [1] float64. Kept for good, since captured steps read it."""
     return torch.zeros(1, dtype=torch.float64, device=device)
 
 
@@ -204,5 +204,7 @@ def uniforms_of(seed: int, device: torch.device, steps: int, count: int) -> Tens
     # float32 uniforms have 24 bits: every chance is a multiple of 6e-8, and over 16,384 tokens some
     # 1e-4 of the probability moves. Here they are multiples of 2^-48.
     if device.type == "cpu":
-        rows = rows.double().add_(torch.rand(rows.shape, generator=generator), alpha=2.0**-24)
+        rows = rows.double().add_(
+            torch.rand(rows.shape, generator=generator, device=device), alpha=2.0**-24
+        )
     return rows.clamp_(min=TINY)

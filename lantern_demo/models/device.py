@@ -102,8 +102,11 @@ def processor_name() -> str:
 
 def half(device: torch.device) -> str:
     """Return the 16-bit number format of a device: bfloat16, or float16 on a GPU that lacks it."""
-    lacking = device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
-    return "float16" if lacking else "bfloat16"
+    if device.type != "cuda":
+        return "bfloat16"
+    with torch.cuda.device(device):  # the question below is about the current one
+        there = torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bfloat16" if there else "float16"
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def acceptance_of(events: Events) -> Acceptance:
 def tried_in(tree: Drafted, trials: Sequence[Sequence[float]], places: int) -> list[list[int]]:
     """Return the drafts that a step tried, by depth, in the `places` that it filled.
 
-    `trials` names those of them that the drafter could draw; without numbers all were compared.
+    `trials` names those of them that the drafter could draw; without numbers all count.
     """
     known = {int(node) for node, *_ in trials}
     tried = islice(tried_drafts(tree["parents"], tree["path"]), places)

@@ -11,6 +11,7 @@ from lantern_demo.decoding.evidence import own_logits
 from lantern_demo.decoding.loop import device_work
 from lantern_demo.decoding.sampling import guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.torch_defaults import own_defaults
 
 
 def entropy_of(pipe: Pipeline, prompt: str, tokens: Sequence[int], **settings: Any) -> torch.Tensor:
@@ -18,11 +19,12 @@ def entropy_of(pipe: Pipeline, prompt: str, tokens: Sequence[int], **settings: A
     float32 on the CPU.
 
     Temperature, top-k, top-p and guidance count; at temperature 0 it is the plain softmax. The
-    caller has the pipeline's turn. Raises NotAllowed as `Pipeline.request` does.
+    caller has the pipeline's turn (`with pipe.turn():`). Raises NotAllowed as `Pipeline.request`
+    does.
     """
     (plan,) = pipe.request(prompt, ["vanilla"], **settings).runs.values()
     found = list[torch.Tensor]()
-    with device_work(pipe.device), pipe.threads.used():
+    with device_work(pipe.device), pipe.threads.used(), own_defaults():
         config, condition = pipe.prepared(plan, pipe.read(prompt).encoded)
         sampling = config.sampling
         for logits in own_logits(pipe.target, condition, list(tokens), config):

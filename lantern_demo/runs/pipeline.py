@@ -14,12 +14,14 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import DraftConfig
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step, decode, key_of
 from lantern_demo.decoding.methods import METHODS, Method, default_method, default_methods
+from lantern_demo.decoding.rules import columns
 from lantern_demo.decoding.timing import Clock
+from lantern_demo.decoding.window import Window
 from lantern_demo.faults import NotAllowed, in_words, out_of_memory
 from lantern_demo.models import bundled, prepare
 from lantern_demo.models.checkpoints import no_room_to_race
@@ -37,7 +39,9 @@ from lantern_demo.settings.named_trees import drafts_by_device
 from lantern_demo.settings.settings import (
     Planned,
     Settings,
+    drafts_of,
     kept_rows,
+    method_of,
     methods_of,
     planned,
     settings_of,
@@ -94,9 +98,11 @@ class Pipeline:
             for decoder in filter(None, decoders):
                 decoder.to(memory_format=torch.channels_last)
         self._default_drafts = drafts_by_device(networks.trees)[device.type]
-        # what was warmed up: method, drafts, guidance, noise and kept tokens; the longest unused
-        # first
-        self._warm: dict[tuple[str, DraftConfig, bool, str, int], None] = {}
+        for drafts in (StaticTree, DynamicTree, Window):  # within the limits of a request
+            Settings(**settings_of(drafts_of(drafts, Settings(), self._default_drafts)[0]))
+        # what was warmed up: method, drafts, kind of sampling, noise and kept tokens; the longest
+        # unused first
+        self._warm: dict[tuple[str, DraftConfig, tuple[bool, ...], str, int], None] = {}
         self._runners = Runners()
         self._read: Read | None = None  # see `read`
         self._turn = threading.Lock()  # see `turn`
@@ -289,7 +295,7 @@ class Pipeline:
         Closing it stops within a step, on a GPU within the few that are in flight.
         """
         lacking = {*METHODS} - {*self.available_methods}
-        chosen = default_method(lacking) if method is None else method
+        chosen = default_method(lacking) if method is None else method_of(method).id
         return self._stream(self.request(prompt, [chosen], keep=keep, **settings))
 
     def _stream(self, request: Request) -> Iterator[Step | Result]:
@@ -430,11 +436,13 @@ class Pipeline:
         return found
 
     def warm_up(self, plan: Planned, read: Read) -> Iterator[tuple[str, None]]:
-        """Draw a few uncounted tokens with a method, once for each tree and number of kept tokens;
-        yield between steps.
+        """Draw a few uncounted tokens with a method, once for each tree, kind of sampling and
+        number of kept tokens; yield between steps.
         """
         method, settings, kept = plan.method.id, plan.settings, len(plan.keep)
-        key = (method, plan.drafts, settings.cfg_scale != 1, settings.noise, kept)
+        s = settings.sampling()
+        kind = (s.greedy, s.top_k > 0, s.top_p < 1, s.cfg_scale != 1)
+        key = (method, plan.drafts, kind, settings.noise, kept)
         if key in self._warm:
             self._warm[key] = self._warm.pop(key)
             return
@@ -493,7 +501,7 @@ class Pipeline:
             settings.sampling(),
             plan.rule,
             plan.drafts,
-            self.images.neighbours(settings.neighbours),
+            self.images.neighbours(settings.neighbours) if columns(plan.rule) else None,
             settings.seed,
             self.device,
             room=self.info.tokens,

@@ -38,8 +38,8 @@ class Events(TypedDict):
     kinds: str
     trees: list[Drafted]
     # the tried drafts of each step: node, the target's probability, the rule's score, and the
-    # threshold that the score had to exceed (greedy: reach); with shared noise there are none,
-    # since drafts are compared with the tokens that follow
+    # threshold that the score had to exceed (greedy: reach). With shared noise there are none,
+    # since drafts are compared with the tokens that follow; captured steps keep none
     trials: list[list[list[float]]]
 
 

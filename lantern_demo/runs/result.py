@@ -54,8 +54,12 @@ class Result(Decoded):
     task: Task
 
     def upper(self, rows: int) -> list[int]:
-        """Return the tokens of the upper rows, which another run may `keep`."""
-        return self.tokens[: rows * isqrt(len(self.tokens))]
+        """Return the tokens of the upper rows, which another run may `keep`. Raise ValueError for
+        other numbers than the picture has rows."""
+        grid = isqrt(len(self.tokens))
+        if not 0 <= rows <= grid:
+            raise ValueError(f"rows is {rows}; the picture has {grid}")
+        return self.tokens[: rows * grid]
 
     @property
     def changed(self) -> float:
@@ -174,10 +178,8 @@ def events_of(steps: list[Step], kept: int = 0) -> Events:
 
 
 def trial_of(judged: Judged) -> list[float]:
-    """Return a trial as records keep it: with five digits, or nine where the score needs them.
-
-    Two float32 numbers differ within nine digits, so the score stays different from its threshold.
-    """
+    """Return a trial as records keep it: with five digits, or nine where the score needs them to
+    differ from its threshold."""
     node, *values = judged
     for digits in (5, 9):
         p, score, limit = (float(f"{value:.{digits}g}") for value in values)

@@ -147,13 +147,17 @@ def method_of(value: Any) -> Method:
 def methods_of(values: Any) -> list[Method]:
     """Return the methods of a list of ids, in the order of the table, each once.
 
-    Raises NotAllowed as `method_of` does.
+    Raises NotAllowed with the value and the allowed ids.
     """
     if not isinstance(values, (list, tuple)) or not values:
         allowed = f"a list of one or more of {', '.join(METHODS)}"
         raise NotAllowed("methods", f"must be {allowed}, got {quoted(values)}")
-    chosen = {method_of(value).id for value in values}
-    return [method for method in METHODS.values() if method.id in chosen]
+    for value in values:
+        if not isinstance(value, str) or value not in METHODS:
+            raise NotAllowed(
+                "methods", f"must be one or more of {', '.join(METHODS)}, got {quoted(value)}"
+            )
+    return [method for method in METHODS.values() if method.id in values]
 
 
 def kept_rows(tokens: Any, grid: int, codes: int) -> tuple[int, ...]:

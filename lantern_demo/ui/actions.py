@@ -160,7 +160,7 @@ def results_of(w: Widgets, page_run: PageRun, source: str, own: bool) -> Updates
     record = page_run.record
     assert record is not None
     view = results_view(record, page_run.pictures, source, page_run.run)
-    view["rest"] = [lane_view(lane) for lane in page_run.lanes.values() if lane.phase != "done"]
+    view["rest"] = [lane_view(lane) for lane in page_run.rest.values()]
     view["files"] = page_run.files
     view |= {"link": query(record, preset_of(record)), "own": own}
     shown = {w.stage: pack(view), w.table: numbers_html(record), **w.no_words()}
@@ -206,7 +206,7 @@ def hand_out(w: Widgets, write: Callable[[Path, PageRun], str], page_run: PageRu
     Nothing is written before somebody asks: it would take time from the timed runs of others.
     """
     if page_run.record is None:
-        return {w.file: None}
+        return {w.file: None, w.status: status_html(texts.NO_RUN, "refused")}
     with scratch() as folder:
         # Gradio's copy is made here, since the folder is gone before Gradio would make it itself.
         file = saved(lambda: keep_file(w.file, write(folder, page_run)))

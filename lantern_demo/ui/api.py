@@ -23,7 +23,7 @@ from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.record import Record, summary_of
 from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import KNOBS, MOST_REPEATS, ON_THE_FORM, repeats_of
-from lantern_demo.settings.settings import Settings, by_name
+from lantern_demo.settings.settings import Settings, by_name, method_of
 from lantern_demo.ui import texts
 from lantern_demo.ui.events import ON_DEVICE
 from lantern_demo.ui.files import saved, scratch, write_picture
@@ -80,7 +80,12 @@ def _draw(page: gr.Blocks, service: Service) -> Callable[..., Any]:
                 completed: the prompt that was drawn where it is another, else null, and warning:
                 why the picture does not show all of the prompt, else null.
         """
-        chosen = default_method(service.unavailable) if method is None else method
+        chosen = default_method(service.unavailable)
+        if method is not None:
+            try:
+                chosen = method_of(method).id
+            except ValueError as error:
+                raise gr.Error(str(error), print_exception=False) from None
         left = _left(page, caller)
         found = answers(service, prompt, [chosen], seed, settings, left=left, keep=keep)
         with closing(found):

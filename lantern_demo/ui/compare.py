@@ -139,7 +139,7 @@ def settle(
     else:
         updates |= results_of(w, page_run, "live", True)
         # in place: after a reload the page has this list again
-        visited.insert(0, Recorded(page_run.record, page_run.pictures, page_run.request))
+        visited.insert(0, Recorded.of(page_run))
         del visited[VISITED:]
         updates |= {w.visited: visited, w.runs: strip_of([*visited, *recorded_runs()])}
     return updates
@@ -225,7 +225,7 @@ def repeat(
     """
     record = result.record
     if record is None:
-        raise Refused(texts.NOTHING_TO_REPEAT)
+        raise Refused(texts.NO_RUN)
     ran, first = record["methods"], record["settings"]["seed"]
     trees = {method: entry["tree_settings"] for method, entry in ran.items()}
     model = record["model"]["id"]

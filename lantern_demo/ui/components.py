@@ -111,7 +111,7 @@ class Widgets:
     go: gr.Textbox  # has words where a link is to be drawn
     # of PageRun: the run in the lanes, for Stop and the other handlers; only runs write it
     page_run: gr.State = field(default_factory=lambda: gr.State(PageRun()))
-    # of PageRun: the run of the results, which Run again repeats and Draw does not
+    # of PageRun: the run of the results, which Repeat draws again and Draw does not
     result: gr.State = field(default_factory=lambda: gr.State(PageRun()))
     # what the next run keeps of a shown picture, as `Service.request` takes it
     keep: gr.State = field(default_factory=lambda: gr.State({}))

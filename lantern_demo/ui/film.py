@@ -21,6 +21,7 @@ from lantern_demo.ui.run_view import colour
 
 FRAMES, FRAME, REST = 40, 110, 3000  # ms of a frame, and of the last one
 TILE, GAP, MARGIN = 176, 14, 20  # pixels
+TOP = MARGIN + 64  # of the pictures
 COVER, PARTS = "#263149", ("#94a3b8", "#e2e8f0", "#2dd4bf")  # guess, check and keep of a bar
 BAR = 10
 QUALITY = 72
@@ -60,18 +61,14 @@ def _ground(record: Record, link: str) -> Image.Image:
     wide = int((width - 2 * MARGIN) / title.getlength("n"))
     prompt = wrap(record["prompt"], wide, max_lines=1, placeholder=" \u2026")
     lines = facts(record, link, small, width - 2 * MARGIN)
-    ground = Image.new("RGB", (width, _top() + TILE + 88 + 18 * len(lines) + MARGIN), PAPER)
+    ground = Image.new("RGB", (width, TOP + TILE + 88 + 18 * len(lines) + MARGIN), PAPER)
     draw = ImageDraw.Draw(ground)
     draw.text((MARGIN, MARGIN - 4), " ".join(prompt), INK, title)
     for i, name in enumerate(names):
-        draw.text((_left(i), _top() - 24), METHODS[name].label, INK, body)
+        draw.text((_left(i), TOP - 24), METHODS[name].label, INK, body)
     for row, line in enumerate(lines):
-        draw.text((MARGIN, _top() + TILE + 88 + 18 * row), line, SOFT, small)
+        draw.text((MARGIN, TOP + TILE + 88 + 18 * row), line, SOFT, small)
     return ground
-
-
-def _top() -> int:
-    return MARGIN + 64
 
 
 def _left(index: int) -> int:
@@ -84,7 +81,7 @@ def _frame(
     """Draw the lanes at a time in milliseconds; at the end bars are seconds on one scale."""
     draw = ImageDraw.Draw(image)
     body, small = (ImageFont.load_default(size) for size in (17, 13))
-    below, over = _top() + TILE, now >= ended
+    below, over = TOP + TILE, now >= ended
     first = min(entry["decode_seconds"] for entry in record["methods"].values())
     for i, (name, entry) in enumerate(record["methods"].items()):
         events, x = entry["events"], _left(i)
@@ -92,7 +89,7 @@ def _frame(
         kept = len(kept_of(entry))
         count = events["committed"][step] if step >= 0 else kept
         if name in tiles:
-            image.paste(tiles[name], (x, _top()))
+            image.paste(tiles[name], (x, TOP))
         _cover(draw, x, count, isqrt(entry["tokens"]))
         share = (count - kept) / (entry["tokens"] - kept)
         parts = _seconds(entry, ended) if over else [share]
@@ -116,8 +113,8 @@ def _cover(draw: ImageDraw.ImageDraw, x: int, count: int, grid: int) -> None:
     for row in range(grid):
         known = max(0, min(grid, count - row * grid))
         if known < grid:
-            top, size = _top() + row * TILE // grid, TILE / grid
-            box = (x + known * size, top, x + TILE - 1, _top() + (row + 1) * TILE // grid - 1)
+            top, size = TOP + row * TILE // grid, TILE / grid
+            box = (x + known * size, top, x + TILE - 1, TOP + (row + 1) * TILE // grid - 1)
             draw.rectangle(box, COVER)
 
 

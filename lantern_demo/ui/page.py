@@ -105,8 +105,10 @@ def build(
             )
         add_chips(service.info, prompt, surprise)
         first, panel = first_view()
-        words = texts.of_run(texts.SOURCES["recorded"], recorded_runs()[0].record)
-        status = answer("status", status_html(words))
+        shown = recorded_runs()[0].record
+        own = shown["model"]["id"] == service.info.id
+        words = texts.SOURCES["recorded"] if own else texts.OF_ANOTHER
+        status = answer("status", status_html(texts.of_run(words, shown)))
         arriving = gr.HTML("", elem_id="arriving")
         stage = add_stage(first)
         runs, sheet, film, file = add_strip()

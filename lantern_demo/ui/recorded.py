@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from html import escape
 from pathlib import Path
@@ -17,6 +17,7 @@ from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import Record
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
+from lantern_demo.ui.run_state import Lane, PageRun
 from lantern_demo.ui.run_view import changed_settings, picture_address, picture_of, webp_address
 
 FOLDER = Path(__file__).with_name("recorded")
@@ -32,7 +33,16 @@ class Recorded:
 
     record: Record
     pictures: dict[str, str]
-    request: Request | None = None  # of a run of this visit
+    # of a run of this visit, its request, the lanes that did not finish, and the pictures' files
+    request: Request | None = None
+    rest: dict[str, Lane] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: PageRun) -> Recorded:
+        """Return a run of this visit that has results."""
+        assert run.record is not None
+        return cls(run.record, run.pictures, run.request, run.rest, run.files)
 
     @property
     def key(self) -> str:

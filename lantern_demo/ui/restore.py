@@ -15,6 +15,7 @@ from lantern_demo.ui.components import (
     NO_TABLE,
     OVER,
     PANEL,
+    WAITS,
     Updates,
     Widgets,
     pack,
@@ -58,14 +59,16 @@ def show_run(
     """Show the run of the strip with a key, and fill in the form from it. A run that was asked for
     is about the one that is shown.
     """
+    if asked == WAITS:
+        return {w.status: status_html(texts.WAITS_ALREADY, "waits")}
     if asked != OVER:
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
     run = next((one for one in [*visited, *recorded_runs()] if one.key == key), None)
     if run is None:
         return {w.status: status_html(texts.NO_LONGER_KEPT, "refused")}
-    updates = _presented(w, run, "kept" if run in visited else "recorded", True)
-    record = run.record
-    if record["model"]["id"] == service.info.id:
+    record, own = run.record, run.record["model"]["id"] == service.info.id
+    updates = _presented(w, run, "kept" if run in visited else "recorded", own)
+    if own:
         settings = Settings(**record["settings"])
         updates |= choose(service, form, record["prompt"], record["order"], settings)
         updates[form.seed] = settings.seed
@@ -165,11 +168,13 @@ def _known(linked: link.LinkedRun, visited: list[Recorded], again: bool) -> Reco
     return None
 
 
-def _presented(w: Widgets, run: Recorded, source: str, own: bool = False) -> Updates:
-    """Show a run that was not drawn just now. `own`: the page's address becomes its link.
+def _presented(w: Widgets, run: Recorded, source: str, own: bool) -> Updates:
+    """Show a run that was not drawn just now. `own`: the model here drew it, and the page's address
+    becomes its link.
 
     A run that begins meanwhile takes the stage: it writes `w.page_run`.
     """
-    now = PageRun({}, run.record, run.pictures, request=run.request)
-    words = status_html(texts.of_run(texts.SOURCES[source], run.record))
-    return {**results_of(w, now, source, own), w.status: words}
+    now = PageRun(run.rest, run.record, run.pictures, run.files, request=run.request)
+    words = texts.SOURCES[source] if own else texts.OF_ANOTHER
+    told = status_html(texts.of_run(words, run.record))
+    return {**results_of(w, now, source, own), w.status: told}

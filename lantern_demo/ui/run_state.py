@@ -81,6 +81,11 @@ class PageRun:
     def running(self) -> bool:
         return not self.settled and any(lane.running for lane in self.lanes.values())
 
+    @property
+    def rest(self) -> dict[str, Lane]:
+        """The lanes that are not done."""
+        return {method: lane for method, lane in self.lanes.items() if lane.phase != "done"}
+
     def stop(self) -> None:
         """Mark the lanes that are not done as stopped."""
         for lane in self.lanes.values():

@@ -159,7 +159,6 @@ def results_view(
     ]
     return {
         "run": run,
-        "prompt": record["prompt"],
         "model": record["model"]["id"],
         "grid": isqrt(record["methods"][record["order"][0]]["tokens"]),
         "source": {"kind": "live" if source == "kept" else source},

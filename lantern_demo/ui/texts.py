@@ -41,8 +41,8 @@ METHODS_LABEL = "Methods"
 METHODS_INFO = (
     "Each method gets equal time slices of the device. Speedups need Vanilla. "
     "[SJD](https://arxiv.org/abs/2410.01699) is speculative Jacobi decoding. It needs no drafter: "
-    "in each step the model itself also guesses the pieces ahead. It is exact. With the bundled "
-    "model it is usually faster than LANTERN++."
+    "in each step the model itself also guesses the pieces ahead. It is exact. On a processor, "
+    "with the bundled model, it is usually faster than LANTERN++."
 )
 SEED_LABEL = "Seed"
 SEED_INFO = (
@@ -149,7 +149,6 @@ NO_ROOM = (
 )
 STILL_RUNNING = "A run waits or is being drawn; press Stop first."
 NO_NUMBERS = "No method has finished, so there are no numbers yet."
-NOTHING_TO_REPEAT = "There is nothing to run again yet."
 LOADING = "Loading the model. Runs begin when it is loaded; no time includes this."
 RACING = "Live on this machine."
 STOPPED_RACE = "Only a part of this race was drawn."
@@ -159,6 +158,7 @@ SOURCES = {
     "kept": "Drawn in this visit on {device}, with seed {seed}: {prompt}.",
     "recorded": "Recorded on {date} on {device}, with seed {seed}. Draw runs it live.",
 }
+OF_ANOTHER = "Recorded on {date} with {model}. Here another model draws."
 KEPT = " Kept: the upper {rows} of {grid} rows."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment."
@@ -166,19 +166,19 @@ WAITS_ALREADY = "You wait for the device already; your run starts when it is fre
 UNSURE = "Show where the model was unsure"
 UNSURE_TOLD = (
     "{method}'s picture in grey, under orange. The stronger the orange, the more pieces were "
-    "likely there: from {least:.1f} to {most:.1f}, in the middle {median:.1f}. The number is the "
+    "likely there: from {least:.1f} to {most:.1f}, median {median:.1f}. The number is the "
     "exponential of the entropy of the model's distribution."
 )
 UNSURE_GREEDY = "At temperature 0, as here, it is the distribution of temperature 1."
 UNSURE_HALVES = (
-    "For half of each picture's pieces, {half}, the model was surer. So many guesses were kept "
-    "among them, and in the other half:"
+    "In the surer half of each picture's pieces, {half}, and in the other half, these guesses were "
+    "kept:"
 )
 UNSURE_KEPT = "{method}: {sure} and {unsure}"
 UNSURE_ALIKE = ", of them look-alikes {sure} and {unsure}"
 UNSURE_MORE = "Fewer guesses are kept where the model is unsure."
 UNSURE_MAP = "Map of where the model was unsure, over the picture drawn with {method}"
-NO_RUN = "No run is shown."
+NO_RUN = "There is no finished run here. Draw one, or load the page again."
 NO_MAP = "The model of this run is not loaded here, so it cannot tell where it was unsure."
 NO_MAP_HERE = "On this Space the GPU is only lent for runs, so there is no map."
 NO_LOOK_HERE = "on this Space the GPU is only lent for runs, so other pieces cannot be shown"
@@ -279,8 +279,8 @@ PRICE: dict[str, object] = {
     "breaks": "It breaks from {first} on: at {at} the judge names the thing in {share}.",
     "recorded": "Recorded on {date} on {device}: {prompt}, with seed {seed}.",
     "chart": (
-        "Percent of pictures whose thing the judge names (line), and of ordinary pieces, all but "
-        "the look-alikes (dotted)"
+        "Line: pictures whose thing the judge names, in percent. Dotted: pieces that are no "
+        "look-alikes."
     ),
     "named": "pictures named",
     "kept": "{method}, ordinary pieces",

@@ -41,6 +41,7 @@ FLAGS += ["--disable-quic"]
 AXE = Path(
     os.environ.get("AXE") or Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 )
+PROMPT = "new URLSearchParams(lanternRun.link).get('prompt')"  # of the run on the stage
 PATIENCE = 40_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
 DEFAULT = [method.id for method in METHODS.values() if method.default]
 LANES = [name.replace("+", "p") for name in DEFAULT]

@@ -21,10 +21,10 @@ import httpx
 import pytest
 import torch
 from space import free_port
-from transformers import JanusVQVAEConfig
+from transformers import JanusVQVAEConfig, T5Config
 
 from examples.make_bundled_model.folder import save
-from examples.make_bundled_model.networks import small_t5, word_tokenizer
+from examples.make_bundled_model.networks import word_tokenizer
 from examples.make_bundled_model.world import vocabulary
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import Drafter, LlamaGen
@@ -61,6 +61,21 @@ def vq_config(
         embed_dim=dim,
         num_embeddings=codebook,
         **more,
+    )
+
+
+def small_t5(words: int, width: int, layers: int) -> T5Config:
+    """The configuration of a text encoder of so many words."""
+    return T5Config(
+        vocab_size=words,
+        d_model=width,
+        num_heads=width // 64,
+        d_ff=2 * width,
+        num_layers=layers,
+        dropout_rate=0.0,
+        feed_forward_proj="gated-gelu",
+        use_cache=False,
+        eos_token_id=2,
     )
 
 

@@ -58,7 +58,8 @@ function follow() {
   setTimeout(async () => {
     if (mine !== state.asked) return;
     const found = await hear(prompt);
-    if (found) show({ ...found, prompt });
+    // It may have been typed away meanwhile.
+    if (found && prompt === (props.value ?? "")) show({ ...found, prompt });
   }, PAUSE);
 }
 

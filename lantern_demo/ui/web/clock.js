@@ -88,12 +88,13 @@ function headlineAt(lanes, leader) {
   return [say(told, names), String(leader.committed), say(words.of, leader)];
 }
 
-/** Why the fastest method won or lost here, in numbers of this run. */
-function reason(lanes) {
+/** Why the fastest method won or lost here, in numbers of this run; empty where a lane was `stopped`,
+ * since nobody won then. */
+function reason(lanes, stopped) {
   const words = WORDS.reason;
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
   const others = lanes.filter((lane) => lane !== vanilla);
-  if (!vanilla || !others.length) return "";
+  if (stopped || !vanilla || !others.length) return "";
   const best = fastest(others);
   const rivals = lanes.filter((lane) => lane !== best);
   const begins = before(vanilla, best)

@@ -21,6 +21,7 @@ async function follow() {
   if (panel) panel.root.hidden = run === null;
   if (!seen || !run || run === told) return;
   await load();
+  if (panel) panel.root.hidden = window.lanternRun === null;
   if (panel && told !== run && window.lanternRun === run) panel.set((told = run));
 }
 

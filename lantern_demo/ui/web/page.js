@@ -5,11 +5,11 @@ const DOUBLE = 300; // ms between the halves of a double click
 let held; // the id of what had the focus last
 
 addEventListener("focusin", ({ target }) => (held = target.id));
-// A press of Back draws the run before.
-addEventListener("popstate", () => location.replace(location.href));
-// A race that the browser brings back has lost the server's answers.
+// A press of Back shows the run before.
+addEventListener("popstate", () => location.reload());
+// A run that the browser brings back has lost the server's answers.
 addEventListener("pageshow", ({ persisted }) => {
-  if (persisted && document.body.classList.contains("racing")) location.reload();
+  if (persisted && document.querySelector("#stop:enabled")) location.reload();
 });
 // "/" comes to the prompt.
 addEventListener("keydown", (event) => {
@@ -36,7 +36,11 @@ function cameBy() {
   return [`${performance.getEntriesByType("navigation")[0]?.type ?? ""} ${name}`];
 }
 
-// Draw and Stop stand in one place: the second half of a double click means neither.
+// Draw and Stop stand in one place: a key that is held, and the second half of a double click, mean
+// neither.
+addEventListener("keydown", (event) => {
+  if (event.repeat && event.target.closest?.("#draw, #stop")) event.preventDefault();
+});
 let pressed = { at: -Infinity };
 addEventListener("click", (event) => {
   const id = event.target.closest?.("#draw, #stop")?.id;
@@ -45,11 +49,14 @@ addEventListener("click", (event) => {
   pressed = { id, at: event.timeStamp };
 }, true);
 
-/** Draw and Stop stand in one place: who pressed one has the other there. */
+/** Draw and Stop stand in one place: who pressed one has the other there. Another button has the
+ * focus again that it lost while it was disabled. */
 function keepFocus() {
   setTimeout(() => {
-    if (!["draw", "stop", "surprise"].includes(held)) return;
-    document.querySelector("#draw:enabled, #stop:enabled")?.focus({ preventScroll: true });
+    const both = ["draw", "stop", "surprise"].includes(held);
+    if (!both && document.activeElement !== document.body) return;
+    const next = both ? "#draw:enabled, #stop:enabled" : `button[id="${held}"]`;
+    document.querySelector(next)?.focus({ preventScroll: true });
   }, MOMENT);
 }
 
@@ -103,13 +110,15 @@ function selectable(element, trigger) {
 
 /** Fill the place of the panel of look-alikes, once it is seen. */
 function showPrice(place) {
+  let coming;
   const fill = () => {
-    if (!place.firstChild) place.append(pricePanel());
+    place.append(pricePanel());
     watcher.disconnect();
   };
   const watcher = new IntersectionObserver((entries) => {
     // What did not come is asked for when the place is next seen.
-    if (entries.at(-1).isIntersecting) runScript("price.js").then(fill, () => {});
+    if (entries.at(-1).isIntersecting)
+      coming ??= runScript("price.js").then(fill, () => (coming = null));
   });
   watcher.observe(place);
 }

@@ -49,6 +49,7 @@ place.append(el("h2", { class: "spoken" }, words.stage), grid, why);
 
 const played = () => state.lanes.filter((one) => one.data);
 const finished = () => played().map((one) => one.data);
+const stopped = () => state.whole.rest?.some(({ phase }) => phase === "stopped");
 const vanillaData = () => finished().find((data) => data.id === "vanilla") ?? null;
 
 /** Light the cell that a mouse points at in a lane's picture; without an event none. */
@@ -195,7 +196,7 @@ function over(view) {
   why.replaceChildren(
     busy ? el("b", {}, words.disturbed) : "",
     first ? el("span", {}, ...numbersOf(finished())) : "",
-    el("span", {}, reason(finished())),
+    el("span", {}, reason(finished(), stopped())),
     alikeTold,
   );
   inOrder(fastest(finished()));
@@ -280,8 +281,7 @@ function draw() {
     total: data.total,
     seconds: Math.min(now, took(data)) / 1000,
   });
-  const stopped = state.whole.rest?.some(({ phase }) => phase === "stopped");
-  if (ended) setHeadline(headlineOf(finished(), stopped));
+  if (ended) setHeadline(headlineOf(finished(), stopped()));
   else lead(finished().map(so));
   why.toggleAttribute("data-later", !ended);
   scrub.value = state.total ? Math.round((1000 * now) / state.total) : 0;
