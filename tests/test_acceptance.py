@@ -1,6 +1,4 @@
-"""Acceptance rules and the walk over a tree against the plain reference, one token at a time, also
-at every edge.
-"""
+"""Acceptance rules and the walk over a tree against the plain reference, also at every edge."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ ENDS = [
 
 
 def edge_probs(seed: int) -> Tensor:
-    """[nodes, V]: point masses, two tokens, tiny numbers beside large ones, flat ones, and one that
-    underflows.
-    """
+    """[nodes, V]: point masses, two tokens, tiny numbers beside large ones, and flat ones."""
     generator = torch.Generator().manual_seed(seed)
     eye = torch.eye(VOCAB)
     pairs = eye * 0.5 + eye.roll(1, 0) * 0.5
@@ -160,9 +156,7 @@ def grown(seed: int) -> Tree:
 def walk(
     near: reference.Near, draft: Draft, p: list[list[float]], u: list[list[float]]
 ) -> tuple[list[int], list[str]]:
-    """The tokens that a walk commits by the reference, and their kinds. A node has a uniform for
-    each child, and one for the token after it.
-    """
+    """The tokens that a walk commits by the reference, and their kinds."""
     tree, tokens, node = draft.tree, draft.tokens.tolist(), 0
     found: list[int] = []
     kinds: list[str] = []

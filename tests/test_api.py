@@ -47,9 +47,7 @@ def client(server: str) -> Client:
 
 
 def test_comparison_holds_together(client: Client) -> None:
-    """Pictures and numbers are the record's. Methods run in the table's order; answers before the
-    last tell how far each is.
-    """
+    """Pictures and numbers are the record's, and answers before the last tell how far each is."""
     asked = {"methods": list(METHODS)[::-1], "seed": 7, "settings": SMALL}
     *parts, (images, record) = client.submit(PROMPT, **asked, api_name="/compare")
     told = [at for _, part in parts if "progress" in part for at in part["progress"].values()]

@@ -1,6 +1,4 @@
-"""The audit of losslessness: its exact distributions, its statistics, and that it tells sound
-methods from faulty ones.
-"""
+"""The audit of losslessness: its laws, its statistics, and what it says of faulty methods."""
 
 from __future__ import annotations
 
@@ -98,10 +96,7 @@ def test_the_expected_distance_is_that_of_a_multinomial() -> None:
 
 
 def at_distance(case: str, far: float) -> numpy.ndarray:
-    """The distribution of a decoder whose conditionals are wrong at random, `far` from the exact.
-
-    A fault raises or lowers each conditional probability by one share.
-    """
+    """The law, `far` from the exact, of a decoder whose conditionals are wrong by one share."""
     exact = Tables(CASES[case]).conditionals()
     signs = numpy.random.default_rng(0).choice([-1.0, 1.0], exact.shape)
     low, high = 0.0, 0.99

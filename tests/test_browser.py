@@ -60,9 +60,7 @@ def held_races(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def test_lanes_are_on_the_first_screen_and_nothing_moves(
     tab: Page, server: str, width: int, height: int, seen: int
 ) -> None:
-    """With the headline, the prompt and Draw above them; on a wide one with why their speeds
-    differ. On a phone there are the first two, the winner's among them.
-    """
+    """With headline, prompt and Draw above them; on a phone the first two, and the winner."""
     tab.set_viewport_size({"width": width, "height": height})
     open_page(tab, server)
     names = tab.locator("#stage .lane h3").all_inner_texts()
@@ -137,9 +135,7 @@ def raced(browser: Browser, server: str) -> Iterator[Raced]:
 
 
 def test_the_headline_counts_in_a_race_and_names_its_result(raced: Raced) -> None:
-    """Nothing moves by itself from the first view to the end. A lane gets its picture when it
-    arrives: earlier it would look finished beside the squares of another.
-    """
+    """Nothing moves by itself, and no lane has its picture before it arrives."""
     leads = [re.search(r" leads: (\d+) of 256 ", told) for told in raced.counts]
     pieces = [int(found[1]) for found in leads if found is not None]
     assert pieces and pieces == sorted(pieces) and 0 < pieces[-1] <= 256
@@ -272,9 +268,7 @@ def test_a_chip_edits_the_line_that_is_drawn(page: Page) -> None:
 
 
 def test_what_is_typed_is_heard_and_an_empty_line_is_refused(page: Page) -> None:
-    """Its chips are lit. Words that are left out are struck, before Draw and after it. What is read
-    as a thing is told. After a refusal, what is on the stage is not left to look like the answer.
-    """
+    """Its chips are lit, and what is left out is struck. No old picture looks like an answer."""
     only(page, "vanilla")
     heard = page.locator("#chips .heard")
     expect(heard).to_be_hidden()
@@ -414,9 +408,7 @@ OVERLAPS = """() => [...document.querySelectorAll("#stage .lane")].flatMap((lane
 
 
 def test_nothing_overlaps_on_a_narrow_phone(tab: Page, server: str) -> None:
-    """320 px is what a window shows at 400 %, and wide letters stand for large ones. Live lanes say
-    more than those of a recording, and most with random numbers of their own.
-    """
+    """320 px is what a window shows at 400 %. Live lanes with noise of their own say the most."""
     open_page(tab, f"{server}?{urlencode({'noise': 'independent', 'methods': ','.join(METHODS)})}")
     expect(tab.locator("#status")).to_contain_text(texts.READY_LINK)
     draw(tab)

@@ -1,6 +1,4 @@
-"""The model that ships with the code, and its picture decoder: how they are kept and what they
-draw.
-"""
+"""The model that ships with the code, and its picture decoder: kept, loaded and drawn with."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Published checkpoints: every format loads to the numbers it was written from, the program runs on
-it, and each fault gets a sentence that says what to do.
-"""
+"""Published checkpoints: every format loads and draws, and each fault gets a sentence."""
 
 from __future__ import annotations
 
@@ -44,10 +42,7 @@ def test_conversions_of_the_hub_are_read_where_they_lie(
     folder_of: dict[str, Path],
     published_cache: Path,
 ) -> None:
-    """Eps and theta are the files'; the registry has others, and Anole's theta stands where newer
-    versions of the library write it. No weight is copied or written again, but for queries and keys
-    that turn in pairs.
-    """
+    """Eps and theta are the files'. Only queries and keys that turn in pairs are copied."""
     found = checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model])
     target, drafter, tokenizer = written()
     for ours, theirs in ((found.target, target), (found.drafter, drafter)):

@@ -1,6 +1,4 @@
-"""A GPU that is there and is not used is told of, wherever somebody may look. Memory and processors
-are those that control groups leave, on trees of files as of Linux.
-"""
+"""A GPU that is not used is told of; memory and processors are those that control groups leave."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(
 def test_a_build_without_cuda_is_told_of(
     old_driver: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On Windows the usual build is one, and only `nvidia-smi` shows the GPU. Who asks for the
-    processor gets it without a word.
-    """
+    """On Windows the usual build is one. Who asks for the processor gets it without a word."""
     monkeypatch.setattr(torch.version, "cuda", None)
     old_driver.unlink()
     with pytest.raises(ValueError, match=r"use auto or cpu$"):

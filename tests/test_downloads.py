@@ -1,6 +1,4 @@
-"""Downloads from a small Hub on this machine: what is kept, what begins again, and what a failure
-is said to be.
-"""
+"""Downloads from a small Hub on this machine: what is kept, and what a failure is said to be."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ FILES["owner/many/config.json"] = b"{}"
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """A Hub that the library asks, as if HF_ENDPOINT named it, its cache, and no waits between its
-    tries. Connections to this machine are made anew, without a proxy that the environment names.
-    """
+    """A Hub that the library asks, as if HF_ENDPOINT named it, without waits between its tries."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100)
@@ -127,9 +123,7 @@ def test_a_failure_has_a_remedy(error: Exception, remedy: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the open files")
 def test_a_stopped_program_leaves_no_part_files(tmp_path: Path) -> None:
-    """Nor a traceback, and it ends at once, though threads still download. Part files of other
-    processes, in the same folder, stay.
-    """
+    """It ends at once, though threads still download. Part files of other processes stay."""
     environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     environment |= dict.fromkeys(("HF_HOME", "LANTERN_CACHE"), str(tmp_path))
     target = REGISTRY["llamagen-t2i-256"].published.sources["target"][0]

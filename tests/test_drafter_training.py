@@ -1,6 +1,4 @@
-"""The trainer of drafters: what it teaches is what decoding does, of model folders and of published
-files, on several processes, stopped and resumed.
-"""
+"""The trainer of drafters: what it teaches is what decoding does, also in parts and processes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What is kept and said of every draft that was tried: the rule's own numbers, or what the model
-drew in its place; and how often drafts were kept.
-"""
+"""What is kept and said of every draft that was tried, and how often drafts were kept."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ DRAFTING = [method for method in METHODS.values() if not method.alone]
 
 
 def held_against_draws(method: Method, noise: str, asked: str) -> bool:
-    """Whether a method holds its drafts against the model's own draws; greedy, all do that count no
-    neighbours.
-    """
+    """Whether drafts are held against the model's own draws; greedy, all without neighbours are."""
     settings = Settings(**ASKED[asked] | {"noise": noise})
     plan, sampling = planned(method, settings), settings.sampling()
     return Config(4, sampling, plan.rule, plan.drafts, torch.zeros(1), noise=noise).shared
@@ -63,9 +59,7 @@ def drawn(
 
 
 def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
-    """Whether a verdict follows from what was counted. Greedy, one as likely as the favourite may
-    be refused.
-    """
+    """Whether a verdict follows. Greedy, a draft as likely as the favourite may be refused."""
     if not greedy:
         return accepted == (counted > limit)
     return counted >= limit if accepted else counted <= limit

@@ -1,6 +1,4 @@
-"""Faults while the program runs, each injected: what is good stays, and a sentence names what
-failed and what to do.
-"""
+"""Injected faults: what is good stays, and a sentence names what failed and what to do."""
 
 from __future__ import annotations
 
@@ -164,9 +162,7 @@ def test_a_fault_before_the_first_token_is_every_methods(
 
 
 def test_every_damaged_file_of_a_model_folder_is_named(folder: Path, tmp_path: Path) -> None:
-    """Cut short, emptied, taken away, and replaced by what a checkout without its large files
-    leaves.
-    """
+    """Cut short, emptied, taken away, and left by a checkout without its large files."""
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
     folder = Path(shutil.copytree(folder, tmp_path / "whole"))
     colours = torch.zeros(64, 3, dtype=torch.uint8)

@@ -51,10 +51,7 @@ def of_lantern(files: Path, to: Path) -> Path:
 
 
 def of_lantern_anole(files: Path, to: Path) -> Path:
-    """jadohu/LANTERN, README, Checkpoints: Anole.
-
-    The conversion lacks image decoder and vocabulary, and Meta's file has more than the decoder.
-    """
+    """The same for Anole, with Meta's image decoder, whose file has more, and its vocabulary."""
     hub, meta = to / "Anole-7b-v0.1-hf", to / "chameleon" / "tokenizer"
     copied(files, to, {"anole_drafter": "trained_drafters/anole_drafter", hub.name: hub.name})
     for shard in hub.glob("*.safetensors"):

@@ -314,9 +314,7 @@ def test_a_fault_of_any_run_and_what_cannot_begin_end_in_a_sentence(
 def test_a_frame_of_the_page_holds_only_what_is_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files and characters of an answer do not grow with what has finished; pictures come last. The
-    model has a preset of its own.
-    """
+    """Answers do not grow with what has finished; pictures come last. The preset is a folder's."""
     config = write_tiny_model(tmp_path / "guided") / "config.json"
     own = json.loads(config.read_text(encoding="utf-8")) | {"preset": {"cfg_scale": 1.5}}
     config.write_text(json.dumps(own), encoding="utf-8")
@@ -429,9 +427,7 @@ def test_a_run_of_this_visit_comes_back(visitor: Visitor, came_by: str) -> None:
 def test_a_run_that_was_left_is_not_answered_by_a_recording_of_its_prompt(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The recording's own link, which has its draft trees, still shows it; with another seed it
-    draws.
-    """
+    """The recording's own link, which has its draft trees, shows it; another seed draws."""
     w = visitor.w
     monkeypatch.setattr(visitor.service, "info", INFO)
     record, preset = recorded_runs()[0].record, Settings(**INFO.preset)
@@ -481,9 +477,7 @@ def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(visitor: Visitor) 
 
 
 def test_a_bad_link_shows_the_recording_and_a_sentence(visitor: Visitor) -> None:
-    """And fills in what else it has. Names that no link has are not read: beside timed runs they
-    would take seconds, and strangers may send thousands.
-    """
+    """And fills in what else it has. Of thousands of names that no link has, none is read."""
     w, form = visitor.w, visitor.form
     asked = {"prompt": "a cat", "methods": "vanilla,foo", "seed": "9"}
     asked |= {f"utm_{number}": "x" for number in range(16_000)}

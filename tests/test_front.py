@@ -1,6 +1,4 @@
-"""The front of speed against quality: what is drawn and resumed, and the whole command on a small
-random model, in one process and under torchrun.
-"""
+"""The front of speed against quality: what is drawn and resumed, also under torchrun."""
 
 from __future__ import annotations
 

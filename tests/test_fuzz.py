@@ -1,10 +1,6 @@
-"""Arbitrary values, as strangers send them.
+"""Arbitrary values, as strangers send them: each is right, or refused by a short sentence.
 
-What is checked before anything runs is right, or refused by a short sentence that names it; nothing
-else is ever raised. The server always answers, never with a traceback, and is well afterwards.
-
-A few hundred cases run with the tests. FUZZ_CASES=3000 python -m pytest tests/test_fuzz.py tries
-thousands.
+FUZZ_CASES=3000 python -m pytest tests/test_fuzz.py tries thousands of cases.
 """
 
 from __future__ import annotations
@@ -42,9 +38,7 @@ CASES = int(os.environ.get("FUZZ_CASES", "0"))
 
 
 def fuzz(usual: int, share: float = 1.0) -> settings:
-    """Settings of a property: `usual` cases with the tests, `share` of FUZZ_CASES where that is
-    set. Always the same cases.
-    """
+    """Always the same cases: `usual` ones, or a `share` of FUZZ_CASES where that is set."""
     checks = HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture
     return settings(
         max_examples=round(CASES * share) or usual,
@@ -152,9 +146,7 @@ def test_requests(tiny_service: Service, values: dict[str, Any]) -> None:
 @fuzz(300)
 @given(TREE_TEXTS)
 def test_trees(text: str) -> None:
-    """A tree that is allowed is a tree, of at most 128 nodes and 9 deep; whatever else is refused
-    at once.
-    """
+    """A tree that is allowed is one, of at most 128 nodes and 9 deep; all else is refused."""
     settings, sentence = attempt(lambda: Settings(tree=text))
     if sentence:
         assert sentence.startswith("tree must be one of")
@@ -199,9 +191,7 @@ def http(server: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def counts(http: httpx.Client) -> dict[int, int]:
-    """The page's own events but those that would draw with it: their number and how many values
-    they take.
-    """
+    """The page's own events but those that draw: their number and how many values they take."""
     drawing = ("draw", "compare")
     events = http.get("config").json()["dependencies"]
     private = [one for one in events if one["backend_fn"] and one["api_name"] not in drawing]
@@ -209,9 +199,7 @@ def counts(http: httpx.Client) -> dict[int, int]:
 
 
 def body_of(value: Any) -> bytes:
-    """JSON as a stranger may write it: also with NaN and half surrogates, which Python's parser
-    takes.
-    """
+    """JSON as a stranger may write it: also with NaN and half surrogates."""
     return json.dumps(value).encode("utf-8", "surrogatepass")
 
 

@@ -127,9 +127,7 @@ def test_a_link_has_the_previews_of_this_page(server: str) -> None:
 def test_a_queue_outlives_a_session_that_is_lost_and_is_calm_while_requests_wait(
     served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One names its session "", for which Gradio keeps no messages. A calm queue makes no short
-    pauses; unpatched, hundreds in a second.
-    """
+    """Gradio keeps no messages of a session "". Unpatched, a second has hundreds of pauses."""
     pauses, sleep = [], asyncio.sleep
 
     async def counted(seconds: float, *more: Any) -> Any:

@@ -1,6 +1,4 @@
-"""Pictures whose upper rows are kept: with the seed of the run that drew these rows exact methods
-draw its rest again.
-"""
+"""Pictures whose upper rows are kept: with their seed exact methods draw the rest again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Triton's kernels: what turns them on and off. How they compute is told by the files of
-`in_triton`, each in a process of its own.
-"""
+"""What turns Triton's kernels on and off; how they compute is told by the files of `in_triton`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Steps on an accelerator, without one: nothing waits for the host, nothing lies askew, and no step
-launches more than it may.
-"""
+"""Steps on an accelerator, without one: none waits for the host or launches more than it may."""
 
 from __future__ import annotations
 
@@ -34,10 +32,7 @@ RULES: list[dict[str, Any]] = [
 def test_steps_of_published_models_run_on_their_own(
     model: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With three of a target's layers, which are all alike.
-
-    Nothing reads a value, so that all steps have one shape.
-    """
+    """With three of a target's layers, which are all alike. Nothing reads a value."""
     info, text = REGISTRY[model], model == "llamagen-t2i-256"
     shallow = replace(info.published, target=replace(info.published.target, layers=3))
     monkeypatch.setitem(REGISTRY, model, replace(info, published=shallow))

@@ -1,6 +1,4 @@
-"""Fused models of a processor, and joined networks of an accelerator, compute the states that the
-modules compute.
-"""
+"""A processor's fused models and an accelerator's joined ones compute the modules' states."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ def _inference() -> Iterator[None]:
 
 
 def states(target: Any, condition: Any) -> list[Tensor]:
-    """Prefill, a tree, its path moved up, single tokens, trees of other sizes, one over the end of
-    the picture.
-    """
+    """Prefill, a tree, its path moved up, single tokens, other trees, one over the end."""
     cache = target.new_cache(len(condition.features), 40)
     found = [target.prefill(condition, cache)]
 

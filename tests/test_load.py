@@ -64,9 +64,7 @@ def url(server: str) -> str:
 
 
 def test_the_turn_keeps_runs_apart(tiny_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A visitor's run begins behind one of Python. Who presses Draw is told of that one, and no
-    look delays it.
-    """
+    """A visitor's run begins behind one of Python, which is told, and which no look delays."""
     seeds, take = list[int](), Drawing.next
 
     def noted(self: Drawing) -> Any:

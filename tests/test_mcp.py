@@ -1,6 +1,4 @@
-"""Gradio's MCP server over the API: off unless it is asked for, and then called by a
-client, where MCP is installed.
-"""
+"""Gradio's MCP server over the API, called by a client where MCP is installed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The rules of examples/more_rules.py and the draft source of examples/more_methods.py: registered
-from outside, raced beside vanilla, and held against their formulas.
-"""
+"""Rules and a draft source of examples: registered, raced, and held against their formulas."""
 
 from __future__ import annotations
 

@@ -84,9 +84,7 @@ class Watch(TorchDispatchMode):
         return out
 
     def _attention(self, args: Any, kwargs: Any) -> Tensor:
-        """One kernel, if its operands lie as the memory-efficient one wants them: the result is
-        laid out like that of a GPU.
-        """
+        """One kernel, if its operands lie as the memory-efficient one wants them."""
         q, k, v = args[:3]
         bias = args[3] if len(args) > 3 else kwargs.get("attn_mask")
         for x in (q, k, v, *(() if bias is None else (bias,))):

@@ -1,6 +1,4 @@
-"""What tests of the page in a real browser share: Debian's chromium, preferably its shell, or the
-one that $CHROMIUM names.
-"""
+"""What tests of the page share: a browser, which is Debian's chromium or $CHROMIUM, and steps."""
 
 from __future__ import annotations
 
@@ -48,11 +46,7 @@ LANES = [name.replace("+", "p") for name in DEFAULT]
 
 @contextmanager
 def new_tab(browser: Browser) -> Iterator[Page]:
-    """A tab with nothing in it.
-
-    A request to another host, or an error in the page's scripts or its console, fails the test. A
-    refusal by the server is no such error.
-    """
+    """An empty tab. Requests to other hosts, and errors of the page's scripts, fail the test."""
     faults: list[str] = []
 
     def guard(route: Route) -> None:

@@ -1,6 +1,4 @@
-"""Small models with random weights in the files that others publish, written here by the published
-names, name by name.
-"""
+"""Small models with random weights in the files, and by the names, that others publish."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ PARTS: dict[str, dict[str, Any]] = {
 
 
 def tiny_info(model: str) -> ModelInfo:
-    """One of the models above in small: the registry's entry, its sources among it, for what the
-    functions below write.
-    """
+    """The registry's entry, with its sources, for what the functions below write of a model."""
     info, parts = REGISTRY[model], {"tokenizer": PICTURES, **PARTS[model]}
     needs = {"download": 2**24, "memory": 2**30}
     published = Published(sources=info.published.sources, **needs, **parts)
@@ -113,9 +109,7 @@ HEADS = {"num_attention_heads": 2, "num_key_value_heads": 2, "rms_norm_eps": EPS
 
 
 def write_text_model(folder: Path, drafter: bool = True) -> Path:
-    """A text-to-image model in a local folder: LANTERN's target and drafter, LlamaGen's tokenizer,
-    a T5.
-    """
+    """A local folder with LANTERN's target and drafter, LlamaGen's tokenizer and a T5."""
     target, small, tokenizer = networks()
     for part in ("target", "drafter", "text"):
         (folder / part).mkdir(parents=True)
@@ -144,9 +138,7 @@ def write_shards(tensors: dict[str, Tensor], folder: Path, count: int) -> None:
 
 
 def write_anole(folder: Path) -> Path:
-    """Anole in a local folder: the Hub conversion in two shards, its tokenizer.json, LANTERN's
-    drafter.
-    """
+    """A local folder with Anole's conversion in two shards, and LANTERN's drafter."""
     target, small, tokenizer = anole_networks()
     hub = folder / "Anole-7b-v0.1-hf"
     hub.mkdir(parents=True)
@@ -166,9 +158,7 @@ def write_anole(folder: Path) -> Path:
 
 
 def write_vocabulary(path: Path) -> None:
-    """A tokenizer of a few words with Chameleon's marks where they are, which puts a start mark
-    before a text by itself.
-    """
+    """A tokenizer of a few words with Chameleon's marks, which puts a start mark before a text."""
     vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
     vocabulary |= {"<eoss>": 8196, "<racm3:break>": 8197, "<reserved08706>": 8710}
     letters = str.maketrans("0123456789", "ABCDEFGHIJ")
@@ -182,9 +172,7 @@ def write_vocabulary(path: Path) -> None:
 
 
 def write_llamagen(folder: Path) -> Path:
-    """The same model without a drafter in LlamaGen's own files, as its README places them: with the
-    leavings of training, and the table that some versions of the code wrote.
-    """
+    """The same without a drafter in LlamaGen's own files, with the leavings of its training."""
     target, _, tokenizer = networks(OWN)
     write_t5(folder / "t5-ckpt" / "flan-t5-xl")
     state = {**tensors_of(target, "llamagen"), "freqs_cis": torch.zeros(3)}
@@ -195,9 +183,7 @@ def write_llamagen(folder: Path) -> Path:
 
 
 def write_t5(folder: Path) -> transformers.T5ForConditionalGeneration:
-    """A whole T5 with a small tokenizer.json, in the files of a Hub repository, its weights in two
-    shards.
-    """
+    """A whole T5 with a small tokenizer.json, as on the Hub, its weights in two shards."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(1)
     sizes = {"d_model": WIDTH, "num_layers": 1, "num_heads": 2, "d_kv": 16, "d_ff": 48}
