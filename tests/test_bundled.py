@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -97,19 +99,37 @@ def test_a_target_in_eight_bits_is_within_half_a_step(tmp_path: Path, pipe: Pipe
         bundled.load(tmp_path, torch.device("cpu"))
 
 
-def test_colours_and_presets_of_another_model_are_refused(tiny_model: Path, tmp_path: Path) -> None:
+def test_colours_of_another_model_are_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_model, tmp_path / "model")
     save_file({PALETTE: torch.zeros(63, 3).byte()}, folder / f"{PALETTE}.safetensors")
     with pytest.raises(ValueError, match=rf"{PALETTE}.safetensors must hold 64 colours"):
         load(folder, "cpu")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    for preset, says in (
-        ({"cfg_scale": 99}, r"json: cfg_scale must be .*, got 99"),
-        ([1], "must be an object, got"),
-    ):
-        write_json(folder / "config.json", config | {"preset": preset})
-        with pytest.raises(ValueError, match=says):
-            load(folder, "cpu")
+
+
+# A part of a config.json, what it says wrongly -> words of the sentence.
+WRONG: list[tuple[str, Any, str]] = [
+    ("drafter", {"vocab": 32}, "its drafter says vocab 32"),
+    ("tokenizer", {"num_patches": 8}, "an image tokenizer that does not go with its target"),
+    ("picture", {"num_patches": 8}, "a picture decoder that does not go with its image"),
+    ("preset", {"cfg_scale": 99}, "json: cfg_scale must be .*, got 99"),
+    ("preset", [1], "must be an object, got"),
+]
+WRONG += [
+    ("drafter", {"feature_layers": layers}, re.escape(f"feature layers are {layers}"))
+    for layers in ([2, 1], [1, 3], [True, 2])
+]
+
+
+@pytest.mark.parametrize(("part", "told", "says"), WRONG, ids=[says for *_, says in WRONG])
+def test_what_a_folder_says_wrongly_of_itself_is_refused(
+    part: str, told: Any, says: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    path = shutil.copytree(tiny_model, tmp_path / "model") / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config[part] = config.get(part, {}) | told if isinstance(told, dict) else told
+    write_json(path, config)
+    with pytest.raises(ValueError, match=says):
+        load(path.parent, "cpu")
 
 
 # -- the picture decoder
@@ -156,9 +176,4 @@ def test_it_draws_for_its_model_folder(tmp_path: Path) -> None:
 
     (folder / "picture" / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"picture must hold weights as .safetensors, and has"):
-        bundled.load(folder, CPU)
-    told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    told["picture"]["num_patches"] = 8
-    write_json(folder / "config.json", told)
-    with pytest.raises(ValueError, match="a picture decoder that does not go with its image"):
         bundled.load(folder, CPU)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import json
 import shutil
 import tempfile
 import threading
@@ -185,22 +184,12 @@ def test_every_damaged_file_of_a_model_folder_is_named(folder: Path, tmp_path: P
                 load(copy, device="cpu")
 
 
-def test_a_drafter_that_does_not_fit_its_target_is_named(folder: Path, tmp_path: Path) -> None:
+def test_weights_of_another_models_drafter_are_named(folder: Path, tmp_path: Path) -> None:
     other = write_tiny_model(tmp_path / "other", grid=4, vocab=32)
     mixed = Path(shutil.copytree(folder, tmp_path / "mixed"))
     shutil.copytree(other / "drafter", mixed / "drafter", dirs_exist_ok=True)
     with pytest.raises(ValueError, match=r"(?s)drafter.*is not this model's: .*size mismatch"):
-        load(mixed, device="cpu")  # the weights alone
-    config, theirs = (
-        json.loads((place / "config.json").read_text(encoding="utf-8")) for place in (folder, other)
-    )
-    for changes, says in (
-        ({"drafter": theirs["drafter"]}, "its drafter says vocab 32"),  # and what goes with them
-        ({"tokenizer": config["tokenizer"] | {"num_patches": 8}}, "does not go with its target"),
-    ):
-        (mixed / "config.json").write_text(json.dumps(config | changes), encoding="utf-8")
-        with pytest.raises(ValueError, match=says):
-            load(mixed, device="cpu")
+        load(mixed, device="cpu")
 
 
 @pytest.mark.parametrize(

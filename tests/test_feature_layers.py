@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from passes import chain_pass
-from published import write_json
 from runs import decode
 from small_models import FEATURE_LAYERS, PADDED, TEXT, condition_of, networks, settings
 from torch import Tensor
 
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import LeanDrafter, LeanTarget
 
 WIDTH = 128 * (1 + len(FEATURE_LAYERS))
@@ -70,13 +62,3 @@ def test_a_target_that_was_not_told_is_refused() -> None:
     for fused in ((LeanTarget(target), LeanDrafter(drafter)), (target, drafter)):
         with pytest.raises(ValueError, match=r"128 wide; a drafter with feature layers \[1, 3\]"):
             list(decode(*fused, condition, **knobs))
-
-
-@pytest.mark.parametrize("feature_layers", [[2, 1], [1, 3], [True, 2]], ids=str)
-def test_bad_feature_layers_are_refused(feature_layers: Any, folder: Path, tmp_path: Path) -> None:
-    path = shutil.copytree(folder, tmp_path / "model") / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    config["drafter"]["feature_layers"] = feature_layers
-    write_json(path, config)
-    with pytest.raises(ValueError, match=f"feature layers are {re.escape(str(feature_layers))}"):
-        bundled.load(path.parent, torch.device("cpu"))
