@@ -98,7 +98,6 @@ def test_decide_equals_its_reference(
 
 @pytest.mark.parametrize("rule", [Rule(), *RULES, *ENDS], ids=str)
 def test_greedy_a_draft_is_the_likeliest_or_would_be_with_its_neighbours(rule: Rule) -> None:
-    """And is marked in the second case alone."""
     p, neighbours = random_probs(100, VOCAB, 4), neighbour_table(VOCAB)
     tokens, _ = tried(p, random_probs(100, VOCAB, 5), 6)
     near = near_of(rule, neighbours)

@@ -47,7 +47,6 @@ def client(server: str) -> Client:
 
 
 def test_comparison_holds_together(client: Client) -> None:
-    """Pictures and numbers are the record's, and answers before the last tell how far each is."""
     asked = {"methods": list(METHODS)[::-1], "seed": 7, "settings": SMALL}
     *parts, (images, record) = client.submit(PROMPT, **asked, api_name="/compare")
     told = [at for _, part in parts if "progress" in part for at in part["progress"].values()]
@@ -121,7 +120,6 @@ def test_a_failing_method_leaves_the_others(
 
 
 def test_a_prompt_is_enough_and_gradios_ready_code_has_one(client: Client) -> None:
-    """*Use via API* shows every parameter with its default."""
     picture, numbers = client.predict("a red zebra lantern", api_name="/draw")
     with Image.open(picture) as image:
         assert image.size == (256, 256) and image.info["method"] == "lantern++"
@@ -136,7 +134,6 @@ def test_a_prompt_is_enough_and_gradios_ready_code_has_one(client: Client) -> No
 
 
 def test_rows_of_an_answer_are_kept(client: Client) -> None:
-    """By both calls: all methods draw on from the same rows."""
     first = client.predict(PROMPT, "vanilla", 7, SMALL, api_name="/draw")[1]["tokens"]
     keep = first[: 9 * 16]
     told = client.predict(PROMPT, "vanilla", 7, SMALL, keep, api_name="/draw")[1]
@@ -148,7 +145,6 @@ def test_rows_of_an_answer_are_kept(client: Client) -> None:
 
 
 def test_a_race_that_is_repeated_has_the_range_of_its_speedups(client: Client) -> None:
-    """A brief record has the numbers alone, and none of repeats that were not asked for."""
     ask = partial(client.predict, "a red lantern", api_name="/compare")
     pictures, record = ask(methods=["vanilla", "sjd"], repeats=3)
     assert set(pictures) == {"vanilla", "sjd"}
@@ -239,7 +235,6 @@ def test_model(client: Client) -> None:
 
 
 def test_documentation(server: str) -> None:
-    """Only the API is public, and its description has a line for each parameter."""
     endpoints = httpx.get(f"{server}gradio_api/info").json()["named_endpoints"]
     assert set(endpoints) == {"/draw", "/compare", "/model"}
     for name in ("/compare", "/draw"):

@@ -45,7 +45,6 @@ def quick(same_threads: None) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_exact_distribution_is_that_of_the_tables(case: str) -> None:
-    """The drafter is wrong, and similar."""
     tables, sampling = Tables(CASES[case]), CASES[case].sampling
     p, q = (
         probabilities(guide(rows, sampling.cfg_scale), sampling)[:PREFIXES].double().numpy()
@@ -203,7 +202,6 @@ def test_relaxed_methods_show_their_distance_and_must() -> None:
 
 
 def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With each noise that it may have."""
     later = Method("later", "Later", StaticTree, Rule(), True, "A row that was added.")
     monkeypatch.setitem(METHODS, "later", later)
     noises = {name: {cell.noise for cell in cells_of([name], ["cold"])} for name in METHODS}
@@ -216,7 +214,6 @@ def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_report_says_what_ran_and_what_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With shared noise lossless methods draw vanilla's sequences, and all of them pass."""
     out = tmp_path / "audit.json"
     asked = ["--runs", "60", "--processes", "1", "--cases", "cold", "top-p", "--out", str(out)]
     # so few runs need not see what is lossy

@@ -118,7 +118,6 @@ def test_the_report_of_speed(
 
 @pytest.mark.skipif(not shutil.which("git"), reason="there is no git here")
 def test_a_report_names_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a mark where a file differs from it. Without a clone it has none."""
 
     def git(*words: str) -> str:
         identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")

@@ -86,7 +86,6 @@ def test_lanes_are_on_the_first_screen_and_nothing_moves(
 
 
 def test_axe_finds_nothing_serious(tab: Page, server: str) -> None:
-    """On a screen and a phone, light and dark. A planted fault is found."""
     open_page(tab, server)
     pages.check_for_axe(tab, "the page")
     if pages.AXE.exists():
@@ -151,7 +150,6 @@ def test_the_headline_counts_in_a_race_and_names_its_result(raced: Raced) -> Non
 
 
 def test_a_pill_says_what_a_methods_speed_cost(raced: Raced) -> None:
-    """Exact methods are held against vanilla's tokens, relaxed ones say their look-alikes."""
     vanilla, *others = pages.lanes_of(raced.page)
     assert any(found["changed"] for found in others)
     for found in others:
@@ -164,7 +162,6 @@ def test_a_pill_says_what_a_methods_speed_cost(raced: Raced) -> None:
 
 
 def test_the_strip_has_the_visitors_run_before_the_recorded_ones(raced: Raced) -> None:
-    """With what tells them apart. A click shows a run."""
     page = raced.page
     shots = page.locator("#runs button")
     expect(shots).to_have_count(1 + len(recorded_runs()))
@@ -300,7 +297,6 @@ def test_what_is_typed_is_heard_and_an_empty_line_is_refused(page: Page) -> None
 
 
 def test_the_keys_alone_ask(page: Page) -> None:
-    """A slash comes to the line. Tab stops once at each row of chips, and arrows go through it."""
     keys = page.keyboard
     keys.press("/")
     expect(line(page)).to_be_focused()
@@ -329,7 +325,6 @@ def test_the_keys_alone_ask(page: Page) -> None:
 
 
 def test_changed_settings_are_marked_and_drawn_where_they_are_changed(page: Page) -> None:
-    """The papers' settings warn before anything is drawn. Reset gives the preset back."""
     expect(page.locator("#knob-lantern_k")).not_to_be_visible()
     only(page, "vanilla")
     pages.settings(page)
@@ -365,7 +360,6 @@ def test_changed_settings_are_marked_and_drawn_where_they_are_changed(page: Page
 def test_a_visitor_who_waits_can_leave_and_a_full_queue_leaves_the_page_as_it_is(
     tiny_model: Path, tab: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both are told."""
     monkeypatch.setattr(served, "WAITING", 1)
     with serving(tiny_model) as (server, _):
         open_page(tab, server)

@@ -39,7 +39,6 @@ def pipe() -> Pipeline:
 
 
 def test_a_saved_folder_is_the_one_that_was_read(tmp_path: Path) -> None:
-    """With all that it may have. The target has the names of LlamaGen's own files."""
     made = bundled.load(write_tiny_model(tmp_path / "made", grid=4, scale=2), CPU)
     made.drafter = strong(Drafter(replace(made.drafter.config, feature_layers=(1, 2))))
     made.palette = torch.arange(3 * 64).remainder(251).view(64, 3).to(torch.uint8)

@@ -67,7 +67,6 @@ def test_conversions_of_the_hub_are_read_where_they_lie(
 
 @pytest.mark.parametrize("config", [{"bias": False}, None])
 def test_drafters_without_bias_or_config(config: dict[str, Any] | None, tmp_path: Path) -> None:
-    """What config.json does not say is the template's."""
     folder, bias = published.write_text_model(tmp_path / "m") / "drafter", config is None
     small = Drafter(replace(DRAFTER, bias=bias, eps=1e-6)).requires_grad_(False).eval()
     torch.save(small.state_dict(), folder / "pytorch_model.bin")
@@ -83,7 +82,6 @@ def test_drafters_without_bias_or_config(config: dict[str, Any] | None, tmp_path
 def test_on_a_processor_networks_are_modules_in_16_bits(
     model: str, folder_of: dict[str, Path]
 ) -> None:
-    """Rotary tables and the image tokenizer stay in float32."""
     pipe = load(model, device="cpu", folder=folder_of[model])
     found = pipe.networks
     assert pipe.dtype == "bfloat16" and pipe.target is found.target
@@ -95,7 +93,6 @@ def test_on_a_processor_networks_are_modules_in_16_bits(
 
 
 def test_a_prompt_is_the_vocabularys_tokens_between_marks(anole_model: Path) -> None:
-    """Plain text, of no more tokens than positions."""
     pipe, most = load(ANOLE_ID, device="cpu", folder=anole_model), ANOLE.prefix - 3
     encoded = pipe.networks.text.encode("a red gong over the lake")
     # the file's own start mark is not there twice
@@ -144,7 +141,6 @@ def test_every_method_draws_and_the_record_says_from_what(
 def test_neighbours_are_kept_on_disk(
     text_model: Path, published_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A damaged one is made again."""
     pipe = load(TEXT_ID, device="cpu", folder=text_model)
     made = {kind: pipe.images.neighbours(kind) for kind in ("raw", "decoder")}
     with monkeypatch.context() as patch:
@@ -182,12 +178,10 @@ def of_bytes(content: bytes) -> Spoil:
 
 
 def saying(**more: Any) -> Spoil:
-    """A JSON file with other values."""
     return lambda path: path.write_text(json.dumps(json.loads(path.read_bytes()) | more))
 
 
 def having(**tensors: torch.Tensor | None) -> Spoil:
-    """A file with other tensors, or without some."""
 
     def spoil(path: Path) -> None:
         found = torch.load(path, weights_only=False)["model"] | tensors

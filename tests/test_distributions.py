@@ -20,7 +20,6 @@ WAYS = exact_ways()
 
 
 def distance(way: dict[str, Any], tokens: int) -> float:
-    """The measured distance of a run."""
     config = Config(num_tokens=tokens, sampling=Sampling(), neighbours=NEIGHBOURS, **way)
     return picture_tvd(TARGET, DRAFTER, PREFIX, config)
 

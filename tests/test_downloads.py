@@ -84,7 +84,6 @@ def test_finished_files_are_kept_and_a_broken_connection_is_resumed(
 
 
 def hub_error(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError) -> HfHubHTTPError:
-    """An answer of the Hub, as its library raises it."""
     request = httpx.Request("GET", "https://hub.example/x")
     return kind("its own\nwords", response=httpx.Response(status, request=request))
 

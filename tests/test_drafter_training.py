@@ -36,7 +36,6 @@ def overlaps_of(log: list[dict[str, float]]) -> list[float]:
 
 
 def test_a_batch_of_prompts_is_read_like_each_alone(text_model: Path) -> None:
-    """States of teacher forcing, and greedy pictures."""
     target, _, _ = networks_of_text()
     reader = load_part("text", model_info(TEXT_ID), torch.device("cpu"), folder=text_model)
     prompts = ["a red lantern", "a red lantern at the lake at dusk", "the lake"]
@@ -62,7 +61,6 @@ def test_a_batch_of_prompts_is_read_like_each_alone(text_model: Path) -> None:
 @pytest.mark.parametrize("feature_layers", [(), FEATURE_LAYERS], ids=str)
 @torch.no_grad()
 def test_training_passes_are_what_drafting_does(feature_layers: tuple[int, ...]) -> None:
-    """The stable pass over a picture, and a chain of two nodes after every slot."""
     _, drafter = networks(TEXT, feature_layers=feature_layers)
     generator = torch.Generator().manual_seed(4)
     c, lead = drafter.config, drafter.config.prefix - 1
@@ -100,7 +98,6 @@ drafter.main()
 def test_two_processes_give_a_published_model_another_drafter(
     llamagen_model: Path, tmp_path: Path
 ) -> None:
-    """They draw apart and learn together."""
     script, captions, out = (tmp_path / name for name in ("train.py", "captions.txt", "out"))
     root = Path(__file__).resolve().parents[1]
     script.write_text(SCRIPT.format(root=str(root)), encoding="utf-8")

@@ -82,7 +82,6 @@ REFUSED = [
 
 @pytest.mark.parametrize(("name", "value", "allowed"), REFUSED)
 def test_a_variable_that_is_in_the_way_is_named(name: str, value: str, allowed: str) -> None:
-    """Others of its kind, which are in order, are not."""
     os.environ.update({"https_proxy": DEAD, name: value})
     with pytest.raises(ValueError, match=f"^{name} must be {allowed}"):
         root() if name == "LANTERN_CACHE" else environment.prepare(None)

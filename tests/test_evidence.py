@@ -177,7 +177,6 @@ def events_of(
 
 
 def test_siblings_are_tried_until_one_is_kept() -> None:
-    """What the drafter could not draw was not tried. What lies past the picture's end is none."""
     # three steps keep the first draft, two of these the second, none the third
     found = acceptance_of(
         events_of(CHAIN, (1, [0]), (2, [0, 1]), (3, [0, 1, 2]), (3, [0, 1, 2]), (1, [0]))

@@ -161,7 +161,6 @@ def test_a_fault_before_the_first_token_is_every_methods(
 
 
 def test_every_damaged_file_of_a_model_folder_is_named(folder: Path, tmp_path: Path) -> None:
-    """Cut short, emptied, taken away, and left by a checkout without its large files."""
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
     folder = Path(shutil.copytree(folder, tmp_path / "whole"))
     colours = torch.zeros(64, 3, dtype=torch.uint8)
@@ -198,7 +197,6 @@ def test_weights_of_another_models_drafter_are_named(folder: Path, tmp_path: Pat
 def test_a_full_disk_costs_the_pictures_and_nothing_else(
     folder: Path, monkeypatch: pytest.MonkeyPatch, part: object, name: str, free: int
 ) -> None:
-    """Also one without room for a folder."""
     service = Service(folder, "cpu")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     failing(monkeypatch, part, name, OSError(errno.ENOSPC, "no"))

@@ -17,7 +17,6 @@ from lantern_demo.ui.run_view import picture_of, typical_speedups
 
 
 def test_a_film_shows_the_race_of_a_record(tmp_path: Path) -> None:
-    """It begins covered and ends with the pictures. The host is letters in it, and no path."""
     run = recorded_runs()[0]
     pictures = {name: picture_of(address) for name, address in run.pictures.items()}
     link = address("../../\n" + "x" * 500 + "\u202e", "?prompt=a+cat")
@@ -49,7 +48,6 @@ def test_an_address_is_printed_whole_or_not_at_all() -> None:
 
 
 def test_typical_speedups_are_those_of_such_a_run_alone() -> None:
-    """Not of another machine, of other settings or of another tree; a seed is no other setting."""
     record = recorded_runs()[0].record
     settings = Settings(**record["settings"])
     preset = settings.with_changes(seed=1)
@@ -62,7 +60,6 @@ def test_typical_speedups_are_those_of_such_a_run_alone() -> None:
 
 
 def test_the_bundled_model_has_a_patch_for_each_token() -> None:
-    """Of 16 pixels a side, in a file that a visit can afford."""
     path = BUNDLED / "lantern-scenes" / PATCHES
     with Image.open(path) as patches:
         assert patches.size == (64 * 16, 2048 // 64 * 16)

@@ -35,7 +35,6 @@ DRAFTING = [method.id for method in METHODS.values() if method.needs_drafter]
 
 
 def copied(files: Path, to: Path, names: dict[str, str]) -> Path:
-    """Copies of files and folders of a model, each in another place."""
     for name, place in names.items():
         there = to / place
         there.parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +128,6 @@ TRAINED: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("how", TRAINED)
 def test_a_trained_drafter_loads(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By itself, from a home folder, and LANTERN's in the model's folder too."""
     monkeypatch.setenv("HOME", str(tmp_path))
     bare, state = tmp_path / "bare", tmp_path / "state_20"
     published.write_text_model(bare, drafter=False)
@@ -167,7 +165,6 @@ def test_a_drafter_of_another_model_or_none_is_refused(
 def test_a_model_without_its_drafter_says_so(
     llamagen_model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In the log, on the page, in /model and /healthz: methods and reason, but no path."""
     monkeypatch.setattr(Pipeline, "prepare", lambda _: iter(()))
     monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)
     page = build(TEXT_ID, "cpu", folder=llamagen_model)

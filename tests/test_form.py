@@ -67,7 +67,6 @@ def hear(asked: Any) -> dict[str, Any]:
 
 
 def test_a_prompt_is_heard_while_it_is_typed() -> None:
-    """Its chips, what of it is not drawn, and the nearest thing. A pressed chip edits it."""
     found = hear({"prompt": "two blue katzen at night"})
     parts = {"count": "two", "colour": "blue", "thing": "cat", "time": "at night"}
     assert found["parts"] == parts
@@ -86,7 +85,6 @@ def test_a_prompt_is_heard_while_it_is_typed() -> None:
 
 @pytest.mark.parametrize("asked", [None, [], "x", {"prompt": None}, {"prompt": ["<b>"]}])
 def test_a_stranger_who_asks_what_is_heard_gets_an_answer(asked: Any) -> None:
-    """Also for a chip that no row has, and quickly for a prompt that is too long, which stays."""
     assert hear(asked)["lanterns"]
     for part, phrase in (({"x": 1}, "../.."), ("time", "cat")):
         assert hear({"prompt": "a fox", "part": part, "phrase": phrase})["prompt"] == "a fox"
@@ -165,14 +163,12 @@ class Visitor:
         return self.told(repeat(self.service, self.w, self.w.status, self.result, others=others))
 
     def told(self, answers: Iterable[Updates]) -> str:
-        """The status that answers leave."""
         return [answer[self.w.status] for answer in answers if self.w.status in answer][-1]
 
 
 def test_the_nearest_is_drawn_and_what_a_prompt_became_is_told_from_the_first_answer_on(
     visitor: Visitor,
 ) -> None:
-    """Whatever the status says of the race."""
     w = visitor.w
     answers = list(visitor.presses("a zebra <b>tango</b> at night", "vanilla"))
     (page_run,) = [answer[w.page_run] for answer in answers if w.page_run in answer]
@@ -314,7 +310,6 @@ def test_a_fault_of_any_run_and_what_cannot_begin_end_in_a_sentence(
 def test_a_frame_of_the_page_holds_only_what_is_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Answers do not grow with what has finished; pictures come last. The preset is a folder's."""
     config = write_tiny_model(tmp_path / "guided") / "config.json"
     own = json.loads(config.read_text(encoding="utf-8")) | {"preset": {"cfg_scale": 1.5}}
     config.write_text(json.dumps(own), encoding="utf-8")
@@ -343,7 +338,6 @@ def test_a_frame_of_the_page_holds_only_what_is_new(
 
 
 def test_what_cannot_be_repeated_is_told(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also pieces that differ from those of the record."""
     monkeypatch.setattr("lantern_demo.ui.compare.REPEATS", 1)
     assert visitor.repeats() == status_html(texts.NOTHING_TO_REPEAT, "refused")
     visitor.draws("a cat", "eagle1")
@@ -378,7 +372,6 @@ def test_the_page_says_that_the_methods_did_not_race(
 
 
 def test_the_place_in_the_queue_is_told(visitor: Visitor) -> None:
-    """Whoever has the turn counts, and all who wait."""
     service, w = visitor.service, visitor.w
     for place, turn in ((3, service.wait().turn()), (2, nullcontext())):
         with turn:
@@ -411,7 +404,6 @@ def test_a_link_is_drawn_and_a_reload_is_not(
 
 @pytest.mark.parametrize("came_by", [RELOAD, BACK])
 def test_a_run_of_this_visit_comes_back(visitor: Visitor, came_by: str) -> None:
-    """With its own link, and with the one that it began with. Elsewhere the link draws."""
     w, preset = visitor.w, Settings(**visitor.service.info.preset)
     visitor.draws()
     record = visitor.result.record
@@ -458,7 +450,6 @@ def test_a_tab_has_its_runs_until_many_others_came() -> None:
 
 
 def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(visitor: Visitor) -> None:
-    """Not by a visit, nor by the end of a run."""
     w = visitor.w
     with patch("lantern_demo.ui.files.write", wraps=files.write) as writes:
 

@@ -25,7 +25,6 @@ ALONE = ranks.Place(0, 1, torch.device("cpu"))
 def test_an_interrupted_drawing_goes_on_whatever_drew_before(
     pipe: Pipeline, tmp_path: Path
 ) -> None:
-    """In the file, and in the part of another process, whose last line is cut off."""
     points = points_of(pipe, ["eagle1"], "small")
     prompts = 2 * ["two red lanterns"] + 2 * ["three red round lanterns over a lake at dusk"]
     jobs = drawing.jobs_of(points, dict.fromkeys((point.name for point in points), 4), prompts)
@@ -45,7 +44,6 @@ def test_an_interrupted_drawing_goes_on_whatever_drew_before(
 def test_what_is_drawn_depends_on_the_weights_that_draw_it(
     judged_folder: Path, tmp_path: Path
 ) -> None:
-    """Pictures of a folder are not mixed with those of other weights; a classifier draws none."""
     copy = shutil.copytree(judged_folder, tmp_path / "copy")
     pipe = load(copy, device="cpu")
     before = drawing.file_of(tmp_path, drawing.identity_of(pipe, [], {}))

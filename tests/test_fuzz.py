@@ -146,7 +146,6 @@ def test_requests(tiny_service: Service, values: dict[str, Any]) -> None:
 @fuzz(300)
 @given(TREE_TEXTS)
 def test_trees(text: str) -> None:
-    """A tree that is allowed is one, of at most 128 nodes and 9 deep; all else is refused."""
     settings, sentence = attempt(lambda: Settings(tree=text))
     if sentence:
         assert sentence.startswith("tree must be one of")

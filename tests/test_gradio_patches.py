@@ -110,7 +110,6 @@ def test_the_first_page_may_take_longer_than_gradio_waits(monkeypatch: pytest.Mo
 
 
 def test_a_link_has_the_previews_of_this_page(server: str) -> None:
-    """One set of tags, with whole addresses also behind a proxy."""
     proxy = {"x-forwarded-host": "demo.example", "x-forwarded-proto": "https"}
     tag = re.compile(r'<meta\s+(?:name|property)="((?:og|twitter):[^"]*)"\s+content="([^"]*)"')
     for headers, address in (({}, server), (proxy, "https://demo.example/")):

@@ -37,7 +37,6 @@ EXACT = [method.id for method in METHODS.values() if method.lossless]
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=list(SAMPLINGS))
 def test_exact_ways_draw_the_same_rest_again(sampling: Sampling) -> None:
-    """Whatever is drafted, up to a lone last token."""
     shared = {"sampling": sampling, "neighbours": NEIGHBOURS, "noise": "shared"}
     ways = [
         way

@@ -69,7 +69,6 @@ OTHERS = [
 def test_a_card_runs_kernels_if_they_are_turned_on_and_other_cards_run_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The record of another card has no reason."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(switch, "INTERPRETED", False)
     monkeypatch.setenv("LANTERN_KERNELS", "1")

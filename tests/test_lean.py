@@ -50,7 +50,6 @@ def states(target: Any, condition: Any) -> list[Tensor]:
 
 
 def outputs(drafter: Any, condition: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """A drafter's outputs for stable slots and for nodes."""
     c, g = drafter.config, torch.Generator().manual_seed(2)
     rows = 1 if drafter.guided else len(condition.features)
     width = c.dim * (1 + len(c.feature_layers))
@@ -75,7 +74,6 @@ def outputs(drafter: Any, condition: Any) -> tuple[list[Tensor], list[Tensor]]:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_fused_and_joined_models_compute_the_modules_states(model: str) -> None:
-    """The joined weights replace those that they were joined from, and the norms' scales."""
     of = model_of(model)
     wanted = states(of.target, of.condition), outputs(of.drafter, of.condition)
     for target, drafter, *_ in of.runners[1:]:

@@ -50,7 +50,6 @@ def drawn(address: str) -> list[int]:
 
 
 def idle(url: str) -> bool:
-    """Whether nothing runs or waits."""
     running = httpx.get(f"{url}/healthz", timeout=SECONDS).json()["running"]
     return not running and not waiting(url)
 
@@ -224,7 +223,6 @@ def test_visitors_who_wait_for_the_model_hold_up_nobody(
 
 
 def test_a_line_per_run(tiny_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the prompt, unless a variable asks for it."""
     knobs = {"seed": 3, "tree": "small"}
     request = tiny_service.request("a secret lantern", ["vanilla", "eagle1"], knobs)
     with patch("lantern_demo.ui.service._LOG.info") as info:

@@ -135,7 +135,6 @@ def test_a_weight_of_one_and_below_leaves_the_distribution_as_it_is(
 
 @pytest.mark.parametrize("floor", [0.0, 0.05, 1.0])
 def test_entropy_forgives_by_the_entropy(floor: float) -> None:
-    """Of drafts from Q; and of a draft that the prefix fixes, whose q is 1."""
     entropy = -float((P * P.log()).sum())
     weight = min(1.0, entropy / math.log(VOCAB) + floor)
     rule, left = more.Entropy(floor), (P - Q).clamp(min=0)
@@ -176,7 +175,6 @@ def test_padded_steps_agree_and_greedy_is_vanillas(rule: Rule) -> None:
 
 
 def test_every_draft_has_the_chance_that_was_asked_for() -> None:
-    """By the drafter's noisy scores, worked out here once more."""
     noise = torch.randn(1, 32, generator=torch.Generator().manual_seed(1))
     logits = 2 * torch.randn(32, generator=torch.Generator().manual_seed(2))
 

@@ -89,7 +89,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def hub_server(files: dict[str, bytes]) -> Iterator[Server]:
-    """Serve files until the block ends."""
     server = Server(files)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:

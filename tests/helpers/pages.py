@@ -99,7 +99,6 @@ def only(page: Page, *methods: str) -> None:
 
 
 def line(page: Page) -> Locator:
-    """The line of text."""
     return page.locator("#prompt :is(textarea, input)")
 
 

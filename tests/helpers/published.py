@@ -219,7 +219,6 @@ def assert_same(found: Any, wanted: Any) -> None:
 
 
 def same_weights(found: nn.Module, wanted: nn.Module) -> None:
-    """Bit for bit."""
     own, weights = found.state_dict(), wanted.state_dict()
     assert own.keys() == weights.keys()
     assert all(torch.equal(own[name], weight) for name, weight in weights.items())
