@@ -139,9 +139,6 @@ def test_equal_vectors_are_nearest_and_none_is_its_own_neighbour() -> None:
     assert all(set(nearest[token]) == equal - {token} for token in equal)
 
 
-# -- the walk
-
-
 def grown(seed: int) -> Tree:
     """A random tree: up to three children a node, and three levels."""
     numbers = random.Random(seed)

@@ -136,9 +136,6 @@ def test_a_report_names_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert report.commit() == f"{commit}+"
 
 
-# -- speed against nodes
-
-
 def test_each_tree_has_its_number_of_nodes() -> None:
     """The default trees are among them, or no ring would mark those."""
     points = nodes.points_of(["eagle1", "eagle2", "sjd"])

@@ -131,9 +131,6 @@ def test_what_a_folder_says_wrongly_of_itself_is_refused(
         load(path.parent, "cpu")
 
 
-# -- the picture decoder
-
-
 @torch.inference_mode()
 def test_with_the_tokenizers_weights_it_draws_every_pixel_four_times() -> None:
     """The tokenizer is for 32 pixels, 4 x 4 tokens; its decoder has noise in every layer."""

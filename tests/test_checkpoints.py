@@ -30,9 +30,6 @@ CPU = torch.device("cpu")
 PROMPT = "a red lantern over a lake"
 
 
-# -- formats
-
-
 @pytest.mark.parametrize(
     ("model", "written"), [(TEXT_ID, published.networks), (ANOLE_ID, published.anole_networks)]
 )
@@ -110,9 +107,6 @@ def test_a_prompt_is_the_vocabularys_tokens_between_marks(anole_model: Path) -> 
         pipe.generate(f"{words} red")
 
 
-# -- the program on published models
-
-
 @pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID])
 def test_every_method_draws_and_the_record_says_from_what(
     model: str, folder_of: dict[str, Path]
@@ -163,8 +157,6 @@ def test_without_a_drafter_vanilla_and_sjd_run(llamagen_model: Path) -> None:
     with pytest.raises(ValueError, match=says):
         pipe.stream(PROMPT, "eagle2")
 
-
-# -- faults
 
 Spoil = Callable[[Path], Any]
 

@@ -85,9 +85,6 @@ def test_other_devices_are_refused_by_the_list_of_those_allowed(
         device.pick_device("cuda:2")
 
 
-# -- control groups
-
-
 CPU = torch.device("cpu")
 MACHINE = 8192  # bytes free
 # The process's groups in version 2 and 1.

@@ -56,9 +56,6 @@ def parts(cache: Path) -> list[Path]:
     return list(cache.rglob("*.incomplete"))
 
 
-# -- what is kept
-
-
 def test_finished_files_are_kept_and_a_broken_connection_is_resumed(
     server: Server, tmp_path: Path
 ) -> None:
@@ -78,9 +75,6 @@ def test_finished_files_are_kept_and_a_broken_connection_is_resumed(
     assert located.facts["commit"] == COMMIT
     server.requests.clear()
     assert hub.download(SOURCE) == located and not server.requests
-
-
-# -- what a failure is said to be
 
 
 def hub_error(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError) -> HfHubHTTPError:
@@ -114,9 +108,6 @@ def test_a_failure_has_a_remedy(error: Exception, remedy: str) -> None:
     said = why_failed(error, SOURCE)
     assert said.startswith("model-*.safetensors of owner/many could not be downloaded (")
     assert said.isprintable() and remedy in said.partition("); ")[2]
-
-
-# -- the end of a program
 
 
 @pytest.mark.slow

@@ -121,9 +121,6 @@ def test_two_processes_give_a_published_model_another_drafter(
     assert eagle1 == vanilla
 
 
-# -- samples, and the loop of training
-
-
 def fitted(folder: Path, steps: int, planned: int, muon: bool) -> nn.Linear:
     """Fit a plane; `planned` fixes the learning rate schedule, `steps` is where this call stops."""
     folder.mkdir(exist_ok=True)

@@ -105,9 +105,6 @@ def test_other_variables_of_gradio_are_not_read(tmp_path: Path) -> None:
     assert {name: value for name, value in os.environ.items() if name.startswith("GRADIO_")} == kept
 
 
-# -- the program
-
-
 def test_a_user_without_a_home_and_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """As containers run with --user: `spaces` asks for the home while it is imported."""
     pwd = pytest.importorskip("pwd")

@@ -156,9 +156,6 @@ def test_every_rule_has_a_sentence_and_a_new_one_a_general_one() -> None:
     assert "at most 3 times" in str(told["decides"])
 
 
-# -- how often drafts were kept
-
-
 CHAIN = [0, 0, 1, 2]  # parents
 TREE = [0, 0, 0, 0, 1, 1, 4]  # three children, two below the first, one below the first of these
 SOME = [[1, 0.1, 0.1, 0.2], [2, 0.1, 0.1, 0.2]]  # the rule's numbers of two of the three children

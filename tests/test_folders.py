@@ -102,9 +102,6 @@ def test_a_part_lies_no_deeper_than_in_a_sub_folder(text_model: Path, tmp_path: 
         load(TEXT_ID, device="cpu", folder=folder)
 
 
-# -- drafters
-
-
 def of_training(to: Path, prefix: str = "", heads: int = 2) -> Path:
     """A drafter as accelerate saves it in LANTERN's training, with the config.json beside it."""
     to.mkdir(parents=True)
@@ -157,9 +154,6 @@ def test_a_drafter_of_another_model_or_none_is_refused(
     ):
         with pytest.raises(ValueError, match=says):
             load(TEXT_ID, device="cpu", folder=folder, drafter=drafter)
-
-
-# -- what is told
 
 
 def test_a_model_without_its_drafter_says_so(

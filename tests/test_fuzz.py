@@ -175,8 +175,6 @@ def test_whatever_step_is_sent_is_answered(tiny_service: Service, asked: Any) ->
     assert set(found) in ({"error"}, {"picture", "tree"})
 
 
-# -- the server
-
 SECONDS = 90  # a request may take at most, on a machine that is busy with other tests; none hangs
 
 

@@ -32,9 +32,6 @@ SAMPLINGS = {
 EXACT = [method.id for method in METHODS.values() if method.lossless]
 
 
-# -- the tokens
-
-
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=list(SAMPLINGS))
 def test_exact_ways_draw_the_same_rest_again(sampling: Sampling) -> None:
     shared = {"sampling": sampling, "neighbours": NEIGHBOURS, "noise": "shared"}
@@ -83,9 +80,6 @@ def test_a_kept_run_takes_the_steps_of_the_run_that_it_goes_on_with(model: str) 
         for one, other in pairs:
             for name in FIELDS.split()[1:]:
                 assert getattr(one, name) == getattr(other, name), (method, name)
-
-
-# -- the pipeline
 
 
 def test_every_method_draws_on_from_the_kept_rows(pipe: Pipeline) -> None:

@@ -171,9 +171,6 @@ def test_padded_steps_agree_and_greedy_is_vanillas(rule: Rule) -> None:
         assert run("eagle1", **given, **greedy)[1].tokens == run("vanilla", **greedy)[1].tokens
 
 
-# -- a draft source
-
-
 def test_every_draft_has_the_chance_that_was_asked_for() -> None:
     noise = torch.randn(1, 32, generator=torch.Generator().manual_seed(1))
     logits = 2 * torch.randn(32, generator=torch.Generator().manual_seed(2))
