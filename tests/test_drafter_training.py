@@ -24,7 +24,7 @@ from examples.train_drafter.teaching import train_hidden, train_passes
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.checkpoints import load_part
-from lantern_demo.models.llama import Condition
+from lantern_demo.models.llama import Condition, added
 from lantern_demo.models.registry import model_info
 from lantern_demo.runs.load import load
 
@@ -80,6 +80,19 @@ def test_training_passes_are_what_drafting_does(feature_layers: tuple[int, ...])
             token = tokens[last + depth - 1 : last + depth]
             out = node_pass(drafter, token, out, depth, mask.expand(1, depth), cache)
             close(out[:, 0], outputs[depth][:, last + depth - 1])
+
+
+def test_training_in_mixed_precision_gets_the_gradients_of_the_sum() -> None:
+    torch.manual_seed(0)
+    x, part, y = torch.randn(2, 3, 8), nn.Linear(16, 8, bias=False), torch.randn(2, 3, 16)
+    for tensor in (x, y):
+        tensor.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        added(x, part, y).float().sum().backward()
+    assert x.grad is not None and torch.equal(x.grad, torch.ones_like(x))
+    assert part.weight.grad is not None
+    wanted = y.detach().sum((0, 1)).expand_as(part.weight)
+    torch.testing.assert_close(part.weight.grad, wanted, atol=0.05, rtol=0.02)
 
 
 SCRIPT = """
