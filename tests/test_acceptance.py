@@ -80,8 +80,7 @@ def test_decide_equals_its_reference(
     left = verdict.residual[verdict.rank < 0]
     assert bool((left >= 0).all()) and bool((left.sum(-1) > 0).all())
     residuals = verdict.residual / verdict.residual.sum(-1, keepdim=True)
-    # Where p and q are equal but for rounding, which tokens rounding leaves differs, and none is
-    # wrong.
+    # Where p and q are equal but for rounding, what rounding leaves differs, and none is wrong.
     apart = (p - q).clamp(min=0).sum(1)
     compared = ((apart == 0) | (apart >= 1e-5) | (not sampled)).nonzero()[:, 0].tolist()
     assert len(compared) >= 60 + 30

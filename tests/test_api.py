@@ -50,13 +50,15 @@ def client(server: str) -> Client:
 
 
 def test_comparison_holds_together(client: Client) -> None:
-    asked = {"methods": list(METHODS)[::-1], "seed": 7, "settings": SMALL}
+    settings = SMALL | {"window": 3, "draft_depth": None}
+    asked = {"methods": list(METHODS)[::-1], "seed": 7, "settings": settings}
     *parts, (images, record) = client.submit(PROMPT, **asked, api_name="/compare")
     told = [at for _, part in parts if "progress" in part for at in part["progress"].values()]
     assert told and all(set(at) == {"tokens", "steps", "seconds"} for at in told)
     assert list(images) == record["order"] == list(record["methods"]) == list(METHODS)
     assert (record["prompt"], record["unknown_words"]) == (PROMPT, ["zebra"])
-    assert (record["settings"]["seed"], record["settings"]["lantern_k"]) == (7, 10)
+    assert record["settings"] == Settings(seed=7, window=3, **SMALL).as_dict()
+    assert record["methods"]["sjd"]["nodes"] == 3
     vanilla = record["methods"]["vanilla"]
     for name, stats in record["methods"].items():
         assert stats["tokens"] == len(stats["token_ids"]) == 256
@@ -188,14 +190,6 @@ def test_a_race_is_repeated_as_long_as_a_call_may_last_and_one_is_kept(
     monkeypatch.setenv("SPACE_ID", "a/b")
     with pytest.raises(gr.Error, match="between 1 and 5"):
         next(answers(tiny_service, "a red lantern", ["sjd"], repeats=6))
-
-
-def test_settings_come_in_one_object(client: Client) -> None:
-    settings = {"window": 3, "seed": 9, "temperature": 0.9, "draft_depth": None}
-    asked = {"methods": ["sjd"], "settings": settings}
-    record = client.predict("a red lantern", **asked, api_name="/compare")[1]
-    assert record["settings"] == Settings(seed=9, temperature=0.9, window=3).as_dict()
-    assert record["methods"]["sjd"]["nodes"] == 3
 
 
 def test_a_prompt_is_completed_as_on_the_page_or_refused(client: Client) -> None:

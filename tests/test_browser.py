@@ -85,13 +85,12 @@ def test_lanes_are_on_the_first_screen_and_nothing_moves(
     assert sum(value for value, _ in moved) < 0.03, moved
 
 
-def test_axe_finds_nothing_serious(tab: Page, server: str) -> None:
-    open_page(tab, server)
-    pages.check_for_axe(tab, "the page")
+def test_axe_finds_nothing_serious(page: Page) -> None:
+    pages.check_for_axe(page, "the page")
     if pages.AXE.exists():
-        tab.evaluate("document.querySelector('.stage .explain').textContent = ''")
+        page.evaluate("document.querySelector('.stage .explain').textContent = ''")
         with pytest.raises(AssertionError, match="a button without a name"):
-            pages.faults_of(tab, "a button without a name")
+            pages.faults_of(page, "a button without a name")
 
 
 # -- a race
@@ -168,19 +167,13 @@ def test_the_strip_has_the_visitors_run_before_the_recorded_ones(raced: Raced) -
     seed = page.evaluate("new URLSearchParams(location.search).get('seed')")
     expect(shots.first.locator("small")).to_contain_text(f"seed {seed}")
     expect(shots.last.locator("small")).to_have_text(texts.RECORDED)
-    shots.nth(3).click()
-    expect(page.locator("#status")).to_contain_text("Recorded on")
-    shots.first.click()
-    expect(page.locator("#status")).to_contain_text("Drawn in this visit on")
-    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
 
 
-def test_a_double_click_draws(tab: Page, server: str) -> None:
+def test_a_double_click_draws(page: Page) -> None:
     """Stop then stands where Draw was."""
-    pages.open_page(tab, server)
-    pages.only(tab, "vanilla")
-    tab.locator("#draw").dblclick(delay=60)
-    drawn(tab, 1)
+    only(page, "vanilla")
+    page.locator("#draw").dblclick(delay=60)
+    drawn(page, 1)
 
 
 def test_back_draws_the_run_before(raced: Raced) -> None:

@@ -161,10 +161,6 @@ def test_without_a_drafter_vanilla_and_sjd_run(llamagen_model: Path) -> None:
 Spoil = Callable[[Path], Any]
 
 
-def removed(path: Path) -> None:
-    path.unlink()
-
-
 def of_bytes(content: bytes) -> Spoil:
     return lambda path: path.write_bytes(content)
 
@@ -202,13 +198,13 @@ FAULTS: list[tuple[tuple[str, Callable[[Path], Path], str], Spoil, str]] = [
     (OWN_FORM, having(extra=torch.zeros(2)), 'Unexpected key.* "extra"'),
     (OWN_FORM, having(**{"norm.weight": None}), 'Missing key.* "norm.weight"'),
     (OWN_FORM, having(**{"norm.weight": torch.zeros(65)}), r"norm.weight.*\[65\].*\[64\]"),
-    (CONFIG, removed, "cannot be read.*download it again"),
+    (CONFIG, Path.unlink, "cannot be read.*download it again"),
     (CONFIG, of_bytes(b"[]"), "it is no JSON object.; download it again"),
     (CONFIG, saying(block_size=1024), "says block_size 1024, but this model has .*another"),
     (WORDS, saying(post_processor=None), "must know <pad> and end a text with </s>"),
     (ANOLE_CONFIG, saying(swin_norm=True), "says swin_norm True, but this model has .*another"),
     (ANOLE_WORDS, marked_elsewhere, "IMGIMGBCZ must be 16 in it, and is 17"),
-    (SHARD, removed, "must hold all files, and has only model-00001-of-00002.safetensors"),
+    (SHARD, Path.unlink, "must hold all files, and has only model-00001-of-00002.safetensors"),
 ]
 
 
@@ -225,7 +221,7 @@ def test_a_spoilt_file_is_named_with_its_fault(
     model, write, name = file
     path = write(tmp_path / "m") / name
     spoil(path)
-    named = path.parent if spoil is removed and path.suffix != ".json" else path
+    named = path.parent if spoil is Path.unlink and path.suffix != ".json" else path
     with pytest.raises(CheckpointError, match=rf"{re.escape(str(named))}.*{says}"):
         load(model, device="cpu", folder=tmp_path / "m")
     assert not (tmp_path / "ran").exists()

@@ -16,7 +16,7 @@ from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.results import Judged
 from lantern_demo.decoding.rules import Lantern, Rule
-from lantern_demo.runs.acceptance import Acceptance, Depth, acceptance_of, total
+from lantern_demo.runs.acceptance import acceptance_of
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import trial_of
 from lantern_demo.settings.settings import Settings, planned
@@ -215,10 +215,3 @@ def test_siblings_are_tried_until_one_is_kept() -> None:
     # the last step had room for one token, though it kept three drafts
     found = acceptance_of(events_of(CHAIN, (4, [0, 1, 2, 3]), (1, [0, 1, 2, 3])))
     assert found == ([(2, 2, 2), (1, 1, 1), (1, 1, 1)], [1, 0, 0, 1])
-
-
-def test_runs_add_up() -> None:
-    one = Acceptance([Depth(5, 5, 3)], [2, 1])
-    two = Acceptance([Depth(1, 1, 1), Depth(4, 2, 1)], [0, 0, 1])
-    assert total([one, two]) == ([(6, 6, 4), (4, 2, 1)], [2, 1, 1])
-    assert total([one, Acceptance([], [])]) == one and total([]) == ([], [])

@@ -34,7 +34,6 @@ from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left
 from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle, upper_of
 from lantern_demo.ui.components import OVER, RUNS, WAITS, Updates, Widgets, status_html
 from lantern_demo.ui.form import FIELDS, OTHERS, Form, add_numbers, choose, preset
-from lantern_demo.ui.link import query, query_of
 from lantern_demo.ui.recorded import CHIP, Recorded, recorded_runs
 from lantern_demo.ui.recorded import THINGS as THINGS_PICTURES
 from lantern_demo.ui.restore import BACK, RELOAD, Visits, from_link, show_first, show_run
@@ -217,7 +216,7 @@ def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(
     (lane, _) = results_view(record, {}, "live")["lanes"]
     assert (lane["kept"], lane["tokens"][:8], lane["total"]) == (8, upper, 8)
     assert live_view(visitor.result)["kept"] == tuple(upper)
-    assert "keep" not in query(record, Settings()), "a link draws all rows"
+    assert "keep" not in link.query(record, Settings()), "a link draws all rows"
     assert texts.REPRODUCED in visitor.repeats()
     assert visitor.draws("a cat", "lantern++")[0] == 1000, "the one that is shown"
     assert not kept_of(visitor.result.record["methods"]["vanilla"]), "Draw keeps nothing"
@@ -407,8 +406,9 @@ def test_a_run_of_this_visit_comes_back(visitor: Visitor, came_by: str) -> None:
     w, preset = visitor.w, Settings(**visitor.service.info.preset)
     visitor.draws()
     record = visitor.result.record
-    assert record is not None and visitor.result.request is not None
-    for address in (query(record, preset), query_of(visitor.result.request, preset)):
+    assert record is not None
+    request = visitor.result.request
+    for address in (link.query(record, preset), link.query_of(request, preset)):
         asked = dict(parse_qsl(address[1:]))
         found = visitor.comes(asked, came_by, visitor.visited)
         assert found[w.result].record is record and w.go not in found
@@ -426,7 +426,7 @@ def test_a_run_that_was_left_is_not_answered_by_a_recording_of_its_prompt(
     plans = {name: planned(METHODS[name], preset) for name in record["order"]}
     request = Request(INFO.id, record["prompt"], plans)
     request = request.with_seed(record["settings"]["seed"])
-    addresses = query_of(request, preset), query(record, preset)
+    addresses = link.query_of(request, preset), link.query(record, preset)
     begun, own = (dict(parse_qsl(address[1:])) for address in addresses)
     assert visitor.comes(begun)[w.result].record == record, "to others it is the recording"
     for came_by, go in ((RELOAD, ""), (BACK, "draw")):
