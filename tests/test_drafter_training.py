@@ -90,7 +90,6 @@ def test_training_in_mixed_precision_gets_the_gradients_of_the_sum() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         added(x, part, y).float().sum().backward()
     assert x.grad is not None and torch.equal(x.grad, torch.ones_like(x))
-    assert part.weight.grad is not None
     wanted = y.detach().sum((0, 1)).expand_as(part.weight)
     torch.testing.assert_close(part.weight.grad, wanted, atol=0.05, rtol=0.02)
 

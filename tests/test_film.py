@@ -32,7 +32,6 @@ def test_a_film_shows_the_race_of_a_record(tmp_path: Path) -> None:
     assert sum(shown) == (film.FRAMES - 1) * film.FRAME + film.REST
     assert film.FRAMES // 2 < len(shown) <= film.FRAMES
     (first, _), *_, (last, _) = seen
-    assert isinstance(first, tuple) and isinstance(last, tuple)
     cover = tuple(int(film.COVER[at : at + 2], 16) for at in (1, 3, 5))
     assert max(abs(a - b) for a, b in zip(first, cover, strict=True)) < 12
     assert max(abs(a - b) for a, b in zip(last, cover, strict=True)) > 40

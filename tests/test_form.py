@@ -57,7 +57,6 @@ def demo(folder: Path) -> tuple[Service, Widgets, Form]:
 
 
 BOOK = phrasebook(INFO)
-assert BOOK is not None
 
 
 def hear(asked: Any) -> dict[str, Any]:
@@ -272,7 +271,6 @@ def test_a_method_that_is_registered_after_the_page_was_imported(
     """It draws. No setting makes its rule exact, so that it is offered no exact twin."""
     monkeypatch.setitem(METHODS, TYPICAL.id, TYPICAL)
     visitor.draws("two red lanterns", TYPICAL.id)
-    assert visitor.result.record is not None
     assert visitor.result.record["order"] == ["vanilla", TYPICAL.id]
     with gr.Blocks():
         offered = {method for _, method in add_numbers().twin_of.choices}
@@ -406,7 +404,6 @@ def test_a_run_of_this_visit_comes_back(visitor: Visitor, came_by: str) -> None:
     w, preset = visitor.w, Settings(**visitor.service.info.preset)
     visitor.draws()
     record = visitor.result.record
-    assert record is not None
     request = visitor.result.request
     for address in (link.query(record, preset), link.query_of(request, preset)):
         asked = dict(parse_qsl(address[1:]))
