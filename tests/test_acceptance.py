@@ -103,24 +103,20 @@ def test_greedy_a_draft_is_the_likeliest_or_would_be_with_its_neighbours(rule: R
     verdict = decide_greedy(rule, p, Children(tokens, None, neighbours))
     lists = (part.tolist() for part in (p, tokens, verdict.accepted, verdict.relaxed))
     for row, drafts, accepted, marked in zip(*lists, strict=True):
-        best = row.index(max(row))
-        lent = [
-            x != best and row[x] + sum(row[y] for y in near(row, x)) > row[best] for x in drafts
-        ]
+        top = row.index(max(row))
+        lent = [x != top and row[x] + sum(row[y] for y in near(row, x)) > row[top] for x in drafts]
         assert marked == lent
-        assert accepted == [x == best or more for x, more in zip(drafts, lent, strict=True)]
+        assert accepted == [x == top or more for x, more in zip(drafts, lent, strict=True)]
 
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
 def test_a_draft_is_marked_where_the_exact_rule_refuses_it(sampled: bool) -> None:
     """Token 0, of p .25 and q .5 or 1: at a uniform of p / q it is refused."""
-    p, x, neighbours = torch.tensor([[0.25, 0.25, 0.5]]), torch.tensor([[0]]), neighbour_table(3)
+    p, x, near = torch.tensor([[0.25, 0.25, 0.5]]), torch.tensor([[0]]), neighbour_table(3)
     q, at = (torch.tensor([[0.5, 0.25, 0.25]]), 0.5) if sampled else (None, 0.25)
     for number in (at - 2.0**-25, at, at + 2.0**-24):
         u = torch.tensor([[number]])
-        exact, relaxed = (
-            decide(rule, p, x, q, neighbours, u) for rule in (Rule(), Lantern(2, 0.75))
-        )
+        exact, relaxed = (decide(rule, p, x, q, near, u) for rule in (Rule(), Lantern(2, 0.75)))
         assert exact.rank.tolist() == [-1 if number >= at else 0] and relaxed.rank.tolist() == [0]
         assert relaxed.relaxed.tolist() == [[number >= at]]
 

@@ -14,19 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from lantern_demo.bench import audit
+from lantern_demo.bench import audit, toy
 from lantern_demo.bench.audit import Cell, cells_of, main, rows_of, run_cell
 from lantern_demo.bench.chi_square import chi_square, distance, expected_distance, worst_stretch
-from lantern_demo.bench.toy import (
-    CASES,
-    LENGTH,
-    PREFIXES,
-    VOCAB,
-    Tables,
-    ToyTarget,
-    index_of,
-    joint,
-)
+from lantern_demo.bench.toy import CASES, LENGTH, PREFIXES, VOCAB, Tables, ToyTarget
 from lantern_demo.decoding.accept import Verdict
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.interfaces import Pass
@@ -60,7 +51,7 @@ def test_the_exact_distribution_is_that_of_the_tables(case: str) -> None:
         for token in tokens:
             chance *= behind[prefix, token]
             prefix = prefix * VOCAB + token + 1
-        assert index_of(list(tokens)) == len(wanted)
+        assert toy.index_of(list(tokens)) == len(wanted)
         wanted.append(chance)
     numpy.testing.assert_allclose(exact, wanted, rtol=1e-9)
     assert abs(exact.sum() - 1) < 1e-12
@@ -102,8 +93,8 @@ def at_distance(case: str, far: float) -> numpy.ndarray:
     for _ in range(20):
         share = (low + high) / 2
         wrong = exact * (1 + share * signs)
-        wrong = joint(wrong / wrong.sum(1, keepdims=True))
-        if distance(wrong, joint(exact)) > far:
+        wrong = toy.joint(wrong / wrong.sum(1, keepdims=True))
+        if distance(wrong, toy.joint(exact)) > far:
             high = share
         else:
             low = share
@@ -228,9 +219,7 @@ def test_the_report_says_what_ran_and_what_is_wrong(
         assert row.exact or not row.lossless
         assert row.cell.paired == (row.verdict == "vanilla's own") == (row.stretch_p is None)
     wrong = replace(rows[0], stretch_p=1e-5)
-    monkeypatch.setattr(
-        audit, "run_cell", lambda of, *_, **__: replace(wrong, noise=of.noise, case=of.case)
-    )
+    monkeypatch.setattr(audit, "run_cell", lambda of, *_, **__: replace(wrong, **of._asdict()))
     assert main([*asked, "--methods", "vanilla"]) == 1
     found = capsys.readouterr().out
     assert "Not as it should be: vanilla (shared) at cold; vanilla (shared) at top-p; " in found

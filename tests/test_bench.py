@@ -45,9 +45,7 @@ def test_gains_are_ratios_within_a_round() -> None:
         for v, o in seconds
     ]
     kinds = "animals", "objects", "animals"
-    rounds: list[speed.Round] = [
-        {"kind": kind, "runs": run} for kind, run in zip(kinds, runs, strict=True)
-    ]
+    rounds = [{"kind": kind, "runs": run} for kind, run in zip(kinds, runs, strict=True)]
     rows = {name: name for name in runs[0]}
     row = summarise(rounds, rows)["lantern++"]
     assert row["gain"]["median"] == pytest.approx(2.0 / 1.9)
@@ -161,10 +159,8 @@ def test_the_report_of_nodes(
     chosen = "--device cpu --methods eagle1 lantern --prompts 1 --nodes 2 4"
     command(bench, "nodes", "--model", folder, "--out", out, *chosen.split())
     found = json.loads(out.read_text(encoding="utf-8"))
-    rows = {
-        (row["temperature"], row["method"], row["shape"], row["nodes"]): row
-        for row in found["rows"]
-    }
+    names = ("temperature", "method", "shape", "nodes")
+    rows = {tuple(row[name] for name in names): row for row in found["rows"]}
     wanted = [("vanilla", "", 1), ("eagle1", "chain", 2), ("eagle1", "chain", 4)]
     wanted += [("eagle1", "tree", 4), ("lantern", "dynamic", 2), ("lantern", "dynamic", 4)]
     assert list(rows) == [(temperature, *one) for temperature in (1.0, 0.7) for one in wanted]

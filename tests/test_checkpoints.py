@@ -48,10 +48,8 @@ def test_conversions_of_the_hub_are_read_where_they_lie(
     published.same_weights(found.tokenizer, tokenizer)
     place = re.escape(str(folder_of[model].resolve()))
     maps = Path("/proc/self/maps").read_text(encoding="utf-8")
-    spans = [
-        (int(first, 16), int(end, 16))
-        for first, end in re.findall(rf"^(\w+)-(\w+) .* {place}", maps, re.MULTILINE)
-    ]
+    mapped = re.findall(rf"^(\w+)-(\w+) .* {place}", maps, re.MULTILINE)
+    spans = [(int(first, 16), int(end, 16)) for first, end in mapped]
     for part in (found.target, found.drafter, found.tokenizer):
         paired = isinstance(part, (LlamaGen, Drafter))
         for name, weight in part.named_parameters():
@@ -123,10 +121,8 @@ def test_every_method_draws_and_the_record_says_from_what(
         assert exact or not METHODS[method].lossless, method
     assert pipe.generate("blue night", "vanilla", seed=1).tokens != vanilla.tokens
     sources = json.loads(json.dumps(vanilla.record))["model"]["sources"]
-    asked = REGISTRY[model].published.sources
-    assert {part: files["file"] for part, files in sources.items()} == {
-        part: files[0].weights for part, files in asked.items()
-    }
+    asked = {part: of[0].weights for part, of in REGISTRY[model].published.sources.items()}
+    assert {part: of["file"] for part, of in sources.items()} == asked
     assert str(Path.home()) not in json.dumps(sources)
     if model == ANOLE_ID:  # the decoder sees the vectors as they are stored
         assert torch.equal(pipe.images.neighbours("decoder"), pipe.images.neighbours("raw"))

@@ -32,6 +32,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "loose, greedy": SMALL | {"temperature": 0.0, "lantern_delta": 0.5, "lanternpp_lambda": 10.0},
 }
 OWN, SAME = {"noise": "independent"}, {"noise": "shared"}
+FIRST: dict[str, Any] = {"tokens": [], "parents": [], "path": []}  # the prefill's tree
 DRAFTING = [method for method in METHODS.values() if not method.alone]
 
 
@@ -101,9 +102,8 @@ def test_with_shared_noise_a_verdict_is_what_was_compared(
     assert decision.name == ("likeliest" if "greedy" in asked else "drawn")
     events, tokens = entry["events"], entry["token_ids"]
     before, found = 0, 0
-    for after, tree, rows in zip(
-        events["committed"], events["trees"], decision.trials(entry), strict=True
-    ):
+    columns = events["committed"], events["trees"], decision.trials(entry)
+    for after, tree, rows in zip(*columns, strict=True):
         path, parents = tree["path"], tree["parents"]
         drawn_after = dict(zip(path, tokens[before:after], strict=False))
         for (node,) in rows:
@@ -124,12 +124,7 @@ def test_what_is_behind_the_end_of_the_picture_is_not_told() -> None:
     """Without numbers the rows follow from the tree, as on a GPU."""
     tree = {"tokens": [1, 2, 3], "parents": [0, 0, 1], "path": [0, 1, 2]}
     rows = [[1, 0.5, 0.5, 0.4], [2, 0.5, 0.5, 0.1]]
-    events = {
-        "committed": [1, 2],
-        "kinds": "te",
-        "trees": [{"tokens": [], "parents": [], "path": []}, tree],
-        "trials": [[], rows],
-    }
+    events = {"committed": [1, 2], "kinds": "te", "trees": [FIRST, tree], "trials": [[], rows]}
     entry = {"noise": "independent", "events": events, "token_ids": [1, 2]}
     decision = decision_of(Settings(), METHODS["eagle1"], entry)
     assert decision.trials(entry) == [[], [rows[0]]]
@@ -194,7 +189,7 @@ def events_of(
 ) -> Any:
     """Events of steps, each with the tokens that it added and its path."""
     committed: list[int] = [1]
-    trees: list[dict[str, Any]] = [{"tokens": [], "parents": [], "path": []}]
+    trees: list[dict[str, Any]] = [FIRST]
     for added, path in steps:
         committed.append(committed[-1] + added)
         trees.append({"tokens": [7] * len(parents), "parents": parents, "path": path})
@@ -203,9 +198,8 @@ def events_of(
 
 def test_siblings_are_tried_until_one_is_kept() -> None:
     # three steps keep the first draft, two of these the second, none the third
-    found = acceptance_of(
-        events_of(CHAIN, (1, [0]), (2, [0, 1]), (3, [0, 1, 2]), (3, [0, 1, 2]), (1, [0]))
-    )
+    steps = (1, [0]), (2, [0, 1]), (3, [0, 1, 2]), (3, [0, 1, 2]), (1, [0])
+    found = acceptance_of(events_of(CHAIN, *steps))
     assert found == ([(5, 5, 3), (3, 3, 2), (2, 2, 0)], [2, 1, 2])
     # of the root's three children the second is kept, all are refused, the first is kept
     found = acceptance_of(events_of(TREE, (2, [0, 2]), (1, [0]), (3, [0, 1, 5])))

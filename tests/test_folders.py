@@ -83,9 +83,8 @@ def test_the_folders_of_both_readmes_load_as_they_are(
     """No test reaches the Hub: every part is the folder's, and draws what it draws elsewhere."""
     folder = layout(folder_of[model], tmp_path / "mine")
     method = "lantern++" if drafter else "vanilla"
-    pipe, other = (
-        load(model, device="cpu", dtype="float32", folder=of) for of in (folder, folder_of[model])
-    )
+    given = {"device": "cpu", "dtype": "float32"}
+    pipe, other = (load(model, folder=of, **given) for of in (folder, folder_of[model]))
     assert (pipe.networks.drafter is not None) == drafter
     assert pipe.generate(PROMPT, method).tokens == other.generate(PROMPT, method).tokens
     command(checkpoints, "--model", model, "--folder", folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -130,11 +130,9 @@ class Visitor:
         self.result = updates.get(self.w.result, self.result)
         self.keep = updates.get(self.w.keep, self.keep)
 
-    def comes(
-        self, asked: dict[str, str], came_by: str = "navigate", visited: Sequence[Recorded] = ()
-    ) -> Updates:
+    def comes(self, asked: dict[str, str], came_by: str = "navigate") -> Updates:
         """Open a link -> what it changes on the page."""
-        return from_link(self.service, self.w, self.form, asked, came_by, list(visited)) or {}
+        return from_link(self.service, self.w, self.form, asked, came_by, self.visited) or {}
 
     def presses(self, prompt: str, *methods: str, **fields: Any) -> Iterator[Updates]:
         """Press Draw with a typed prompt, some methods, and what else some fields have."""
@@ -146,9 +144,7 @@ class Visitor:
         given |= {self.w.result: self.result, self.w.keep: self.keep}
         return draw(self.service, self.w, self.w.status, form, given)
 
-    def draws(
-        self, prompt: str = "two red lanterns", *methods: str, **fields: Any
-    ) -> tuple[int, str]:
+    def draws(self, prompt: str = "a cat", *methods: str, **fields: Any) -> tuple[int, str]:
         """The seed of the run, and all that the status said."""
         answers = list(self.presses(prompt, "vanilla", *methods, **fields))
         (page_run,) = [answer[self.w.page_run] for answer in answers if self.w.page_run in answer]
@@ -178,8 +174,9 @@ def test_the_nearest_is_drawn_and_what_a_prompt_became_is_told_from_the_first_an
 
 @pytest.fixture
 def visitor(demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch) -> Visitor:
-    """A visitor whose new seeds are 1000, 1001 and so on."""
+    """A visitor whose new seeds are 1000, 1001 and so on, and whose repeats are one."""
     new = iter(range(1000, 2000))
+    monkeypatch.setattr("lantern_demo.ui.compare.REPEATS", 1)
     monkeypatch.setattr("lantern_demo.ui.compare.secrets.randbelow", lambda _: next(new))
     return Visitor(*demo)
 
@@ -201,9 +198,8 @@ def test_draw_with_nothing_changed_takes_a_new_seed_and_otherwise_the_one_that_i
 
 
 def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+    visitor: Visitor,
 ) -> None:
-    monkeypatch.setattr("lantern_demo.ui.compare.REPEATS", 1)
     visitor.draws("a cat")
     upper = visitor.result.record["methods"]["vanilla"]["token_ids"][:8]
     visitor.keep = upper_of(visitor.result, "vanilla", 2)
@@ -255,10 +251,8 @@ def test_the_strip_waits_for_a_run_and_says_what_is_gone(visitor: Visitor) -> No
 def test_a_run_that_is_stopped_says_so_where_its_words_are(visitor: Visitor) -> None:
     w = visitor.w
     for asked, told in ((RUNS, texts.STOPPED), (WAITS, texts.STOPPED), (OVER, None)):
-        for end in (
-            idle(w, w.status, asked, PageRun(), []),
-            settle(visitor.service, w, asked, PageRun(), []),
-        ):
+        settled = settle(visitor.service, w, asked, PageRun(), [])
+        for end in (idle(w, w.status, asked, PageRun(), []), settled):
             assert end.get(w.status) == (told and status_html(told)) and end[w.asked] == OVER
     page_run = PageRun({"vanilla": Lane("vanilla", "drawing", 16)})
     for _ in range(2):  # Gradio tells it twice: as a failure, and as an end
@@ -334,8 +328,7 @@ def test_a_frame_of_the_page_holds_only_what_is_new(
         assert "guidance" not in lane["ran"], "the folder's own preset needs no words"
 
 
-def test_what_cannot_be_repeated_is_told(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.ui.compare.REPEATS", 1)
+def test_what_cannot_be_repeated_is_told(visitor: Visitor) -> None:
     assert visitor.repeats() == status_html(texts.NOTHING_TO_REPEAT, "refused")
     visitor.draws("a cat", "eagle1")
     visitor.result.record["methods"]["eagle1"]["token_ids"][2] += 1
@@ -346,7 +339,6 @@ def test_what_cannot_be_repeated_is_told(visitor: Visitor, monkeypatch: pytest.M
 def test_a_repeat_in_which_a_method_fails_says_so(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch, others: bool
 ) -> None:
-    monkeypatch.setattr("lantern_demo.ui.compare.REPEATS", 1)
     visitor.draws("a cat", "eagle1")
     failed, frames = MethodFailed("eagle1", "It took too long."), Service.frames
 
@@ -386,11 +378,8 @@ def test_a_link_is_drawn_and_a_reload_is_not(
     monkeypatch.setattr(visitor.service, "info", info_of(folder))
     w, form = visitor.w, visitor.form
     asked = {"prompt": "pizza", "seed": "9", "top_p": "0.5"}
-    for came_by, go, words in (
-        ("navigate", "draw", texts.READY_LINK),
-        (BACK, "draw", texts.READY_LINK),
-        (RELOAD, "", texts.RELOADED),
-    ):
+    ready, told = ("draw", texts.READY_LINK), ("", texts.RELOADED)
+    for came_by, (go, words) in {"navigate": ready, BACK: ready, RELOAD: told}.items():
         found = visitor.comes(asked, came_by)
         assert (found[w.go], found[form.seed]) == (go, 9) and words in found[w.status]
         assert found[form.prompt] == "pizza" and found[form.others]["top_p"] == 0.5
@@ -403,14 +392,13 @@ def test_a_link_is_drawn_and_a_reload_is_not(
 def test_a_run_of_this_visit_comes_back(visitor: Visitor, came_by: str) -> None:
     w, preset = visitor.w, Settings(**visitor.service.info.preset)
     visitor.draws()
-    record = visitor.result.record
-    request = visitor.result.request
+    record, request = visitor.result.record, visitor.result.request
     for address in (link.query(record, preset), link.query_of(request, preset)):
         asked = dict(parse_qsl(address[1:]))
-        found = visitor.comes(asked, came_by, visitor.visited)
+        found = visitor.comes(asked, came_by)
         assert found[w.result].record is record and w.go not in found
         assert texts.SOURCES["kept"].split(" {")[0] in found[w.status]
-        assert visitor.comes(asked, "navigate", visitor.visited)[w.go] == "draw"
+        assert visitor.comes(asked)[w.go] == "draw"
 
 
 def test_a_run_that_was_left_is_not_answered_by_a_recording_of_its_prompt(

@@ -27,10 +27,7 @@ from lantern_demo.ui import link
 from lantern_demo.ui.guess_pictures import looker
 from lantern_demo.ui.service import Service
 
-pytest.importorskip(
-    "hypothesis",
-    reason="hypothesis, which makes the cases, is not installed: see requirements-test.txt",
-)
+pytest.importorskip("hypothesis", reason="hypothesis of requirements-test.txt is not installed")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

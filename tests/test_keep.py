@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -35,11 +36,8 @@ EXACT = [method.id for method in METHODS.values() if method.lossless]
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=list(SAMPLINGS))
 def test_exact_ways_draw_the_same_rest_again(sampling: Sampling) -> None:
     shared = {"sampling": sampling, "neighbours": NEIGHBOURS, "noise": "shared"}
-    ways = [
-        way
-        for way in exact_ways().values()
-        if Config(num_tokens=18, **shared, **way).noise_used != "independent"
-    ]
+    config = partial(Config, num_tokens=18, **shared)
+    ways = [way for way in exact_ways().values() if config(**way).noise_used != "independent"]
     whole = run("vanilla", 18, 5, **shared)[1].tokens
     for number, way in enumerate(ways):
         for kept in {0, 1 + number % 4, 8, 16, 17}:

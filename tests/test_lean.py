@@ -7,21 +7,11 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+import small_models as small
 import torch
 from passes import begin, chain_pass, commit, node_pass, stable_pass, tree_pass
 from runs import decode
-from small_models import (
-    FEATURE_LAYERS,
-    MODELS,
-    PADDED,
-    STATIC,
-    TEXT,
-    condition_of,
-    model_of,
-    networks,
-    settings,
-    stored,
-)
+from small_models import FEATURE_LAYERS, MODELS, STATIC, TEXT, model_of, networks, stored
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -139,7 +129,7 @@ def test_a_kind_that_pytorch_lacks_or_gets_wrong_is_not_used(
 
 def test_states_carry_the_outputs_of_feature_layers() -> None:
     target, _ = networks(TEXT)
-    condition, tokens = condition_of(target, PADDED), torch.tensor([3, 9, 11])
+    condition, tokens = small.condition_of(target, small.PADDED), torch.tensor([3, 9, 11])
     seen: dict[int, list[Tensor]] = {1: [], 3: []}
     for layer, outputs in seen.items():
         keep = lambda *given, to=outputs: to.append(given[-1].clone())  # noqa: E731
@@ -176,8 +166,8 @@ def test_a_stable_slot_reads_feature_layers_and_a_node_its_parents_output() -> N
 def test_a_target_that_was_not_told_is_refused() -> None:
     target, drafter = networks(TEXT, feature_layers=FEATURE_LAYERS)
     target.feature_layers = ()
-    knobs = {"num_tokens": 4, "sampling": Sampling(cfg_scale=2.0), **settings("eagle1")}
-    condition = condition_of(target, PADDED)
+    knobs = {"num_tokens": 4, "sampling": Sampling(cfg_scale=2.0), **small.settings("eagle1")}
+    condition = small.condition_of(target, small.PADDED)
     for fused in ((LeanTarget(target), LeanDrafter(drafter)), (target, drafter)):
         with pytest.raises(ValueError, match=r"128 wide; a drafter with feature layers \[1, 3\]"):
             list(decode(*fused, condition, **knobs))

@@ -147,15 +147,12 @@ def test_entropy_forgives_by_the_entropy(floor: float) -> None:
 
 @pytest.mark.parametrize(("ranks", "gap"), [(2, 0.1), (7, 0.04), (1, 0.5), (0, 0.5)])
 def test_gsd_accepts_by_the_cluster_and_rejects_the_draft_alone(ranks: int, gap: float) -> None:
-    rank = P.argsort(descending=True).argsort().tolist()
+    p, rank = P.tolist(), P.argsort(descending=True).argsort().tolist()
     rule = more.Grouped(4, ranks, gap)
     sizes = set()
     for x in range(VOCAB):
-        cluster = [
-            y
-            for y in (x, *NEAR[x, :4].tolist())
-            if abs(rank[y] - rank[x]) <= ranks and abs(float(P[y] - P[x])) < gap
-        ]
+        near = x, *NEAR[x, :4].tolist()
+        cluster = [y for y in near if abs(rank[y] - rank[x]) <= ranks and abs(p[y] - p[x]) < gap]
         sizes.add(len(cluster))
         assert_law(fixed(rule, x), after(x, min(1.0, float(P[cluster].sum()))))
     assert (max(sizes) > 1) == rule.relaxes == (ranks > 0) and min(sizes) < 5

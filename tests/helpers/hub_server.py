@@ -39,9 +39,7 @@ class Server(ThreadingHTTPServer):
 
     def fetched(self) -> list[tuple[str, str | None]]:
         """The files that were asked for, not only about, each with its Range."""
-        return [
-            (name[4:], part) for name, part in self.requests if re.match("GET .*/resolve/", name)
-        ]
+        return [(name[4:], at) for name, at in self.requests if re.match("GET .*/resolve/", name)]
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -36,9 +36,7 @@ FLAGS += ["--disable-background-networking", "--disable-component-update", "--di
 FLAGS += ["--disable-quic"]
 # axe-core checks accessibility; it is no part of the project: npm install --no-save axe-core, here
 # or where $AXE names its axe.min.js.
-AXE = Path(
-    os.environ.get("AXE") or Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
-)
+AXE = Path(os.environ.get("AXE") or Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js")
 PATIENCE = 40_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
 DEFAULT = [method.id for method in METHODS.values() if method.default]
 LANES = [name.replace("+", "p") for name in DEFAULT]
