@@ -92,9 +92,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("endpoint", "changes", "begins"), REFUSED)
-def test_what_is_refused_gets_its_sentence(
-    server: str, endpoint: str, changes: dict[str, Any], begins: str
-) -> None:
+def test_what_is_refused(server: str, endpoint: str, changes: dict[str, Any], begins: str) -> None:
     body = json.dumps({"prompt": PROMPT} | changes)
     headers = {"Content-Type": "application/json"}
     call = f"{server}gradio_api/call"
@@ -105,9 +103,7 @@ def test_what_is_refused_gets_its_sentence(
     assert event == "event: error" and told.startswith(begins) and len(told) < 400
 
 
-def test_a_failing_method_leaves_the_others(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_method_leaves_the_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Pipeline.config
 
     def broken(self: Pipeline, plan: Planned) -> Any:
@@ -164,9 +160,7 @@ def test_a_race_that_is_repeated_has_the_range_of_its_speedups(client: Client) -
     assert not any(isinstance(value, list) for value in entry.values())
 
 
-def test_a_race_is_repeated_as_long_as_a_call_may_last_and_one_is_kept(
-    tiny_service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeats_have_a_deadline(tiny_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour here: the clock is past it at the end of the fourth race. Pictures and steps are kept
     of one, and of the others the seconds. On a Space others wait, and five races are the most.
     """
@@ -278,9 +272,7 @@ async def told(address: str) -> tuple[list[Any], Any, Any]:
         return tools, await draw(asked), await draw({"prompt": ""})
 
 
-def test_programs_draw_by_mcp(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_draws_by_mcp(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mcp", reason="MCP is not installed; it comes with gradio[mcp]")
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.setenv("GRADIO_MCP_SERVER", "True")

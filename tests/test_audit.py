@@ -177,9 +177,7 @@ class WrongCommit(ToyTarget):
 
 
 @pytest.mark.parametrize("broken", [WrongMask, WrongCommit])
-def test_what_a_target_is_told_wrongly_shows(
-    broken: type[ToyTarget], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_target_shows(broken: type[ToyTarget], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "ToyTarget", broken)
     assert run_cell(Cell("eagle1", "independent", "top-p"), 60).stretch_p < 1e-6
     assert run_cell(Cell("eagle1", "shared", "top-p"), 12).differ

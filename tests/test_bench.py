@@ -84,9 +84,7 @@ def test_a_round_runs_all_in_turn_after_a_warm_up() -> None:
     assert [seed for _, seed in calls] == [0, 0, *(number // 2 for number in range(16))]
 
 
-def test_the_report_of_speed(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_of_speed(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "speed.json"
     chosen = "--device cpu --methods vanilla lantern++ --prompts 2 --depths --set temperature=0.9"
     chosen += " --tree small chain --noise shared"
@@ -116,7 +114,6 @@ def test_the_report_of_speed(
 
 @pytest.mark.skipif(not shutil.which("git"), reason="there is no git here")
 def test_a_report_names_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
     def git(*words: str) -> str:
         identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
         return ran("git", *identity, *words, cwd=tmp_path, check=True).stdout.strip()
@@ -152,9 +149,7 @@ def test_each_tree_has_its_number_of_nodes() -> None:
         assert planned(METHODS[method], settings, own).drafts == usual
 
 
-def test_the_report_of_nodes(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_of_nodes(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "nodes.json"
     chosen = "--device cpu --methods eagle1 lantern --prompts 1 --nodes 2 4"
     command(bench, "nodes", "--model", folder, "--out", out, *chosen.split())

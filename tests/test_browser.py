@@ -57,9 +57,7 @@ def held_races(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 @pytest.mark.parametrize(("width", "height", "seen"), SCREENS)
-def test_lanes_are_on_the_first_screen_and_nothing_moves(
-    tab: Page, server: str, width: int, height: int, seen: int
-) -> None:
+def test_the_first_screen(tab: Page, server: str, width: int, height: int, seen: int) -> None:
     """With headline, prompt and Draw above them; on a phone the first two, and the winner."""
     tab.set_viewport_size({"width": width, "height": height})
     open_page(tab, server)
@@ -200,9 +198,7 @@ def test_the_link_of_the_api_opens_the_page_of_it(raced: Raced) -> None:
     expect(raced.page.locator(".api-docs")).to_contain_text("/draw")
 
 
-def test_stop_on_a_phone_leaves_what_was_drawn(
-    tab: Page, server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_on_a_phone(tab: Page, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing moves for the beginning of a run. No number, step or file of another one stays."""
     tab.set_viewport_size({"width": 390, "height": 844})
     open_page(tab, server)
@@ -350,9 +346,7 @@ def test_changed_settings_are_marked_and_drawn_where_they_are_changed(page: Page
 # -- many visitors
 
 
-def test_a_visitor_who_waits_can_leave_and_a_full_queue_leaves_the_page_as_it_is(
-    tiny_model: Path, tab: Page, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_queue_of_visitors(tiny_model: Path, tab: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "WAITING", 1)
     with serving(tiny_model) as (server, _):
         open_page(tab, server)

@@ -120,9 +120,7 @@ WRONG += [
 
 
 @pytest.mark.parametrize(("part", "told", "says"), WRONG, ids=[says for *_, says in WRONG])
-def test_what_a_folder_says_wrongly_of_itself_is_refused(
-    part: str, told: Any, says: str, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_a_wrong_config(part: str, told: Any, says: str, tiny_model: Path, tmp_path: Path) -> None:
     path = shutil.copytree(tiny_model, tmp_path / "model") / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     config[part] = config.get(part, {}) | told if isinstance(told, dict) else told

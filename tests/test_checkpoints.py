@@ -34,10 +34,7 @@ PROMPT = "a red lantern over a lake"
     ("model", "written"), [(TEXT_ID, published.networks), (ANOLE_ID, published.anole_networks)]
 )
 def test_conversions_of_the_hub_are_read_where_they_lie(
-    model: str,
-    written: Callable[[], tuple[Any, ...]],
-    folder_of: dict[str, Path],
-    published_cache: Path,
+    model: str, written: Callable[[], Any], folder_of: dict[str, Path], published_cache: Path
 ) -> None:
     """Eps and theta are the files'. Only queries and keys that turn in pairs are copied."""
     found = checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model])
@@ -74,9 +71,7 @@ def test_drafters_without_bias_or_config(config: dict[str, Any] | None, tmp_path
 
 
 @pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID])
-def test_on_a_processor_networks_are_modules_in_16_bits(
-    model: str, folder_of: dict[str, Path]
-) -> None:
+def test_on_a_processor_networks_are_in_16_bits(model: str, folder_of: dict[str, Path]) -> None:
     pipe = load(model, device="cpu", folder=folder_of[model])
     found = pipe.networks
     assert pipe.dtype == "bfloat16" and pipe.target is found.target
@@ -106,9 +101,7 @@ def test_a_prompt_is_the_vocabularys_tokens_between_marks(anole_model: Path) -> 
 
 
 @pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID])
-def test_every_method_draws_and_the_record_says_from_what(
-    model: str, folder_of: dict[str, Path]
-) -> None:
+def test_every_method_draws_and_records_its_sources(model: str, folder_of: dict[str, Path]) -> None:
     pipe = load(model, device="cpu", dtype="float32", folder=folder_of[model])
     assert pipe.available_methods == list(METHODS)
     runs = pipe.compare(PROMPT, list(METHODS), seed=1, window=4)
@@ -154,6 +147,7 @@ def test_without_a_drafter_vanilla_and_sjd_run(llamagen_model: Path) -> None:
         pipe.stream(PROMPT, "eagle2")
 
 
+File = tuple[str, Callable[[Path], Path], str]  # of a model, written by a function: its name
 Spoil = Callable[[Path], Any]
 
 
@@ -166,7 +160,6 @@ def saying(**more: Any) -> Spoil:
 
 
 def having(**tensors: torch.Tensor | None) -> Spoil:
-
     def spoil(path: Path) -> None:
         found = torch.load(path, weights_only=False)["model"] | tensors
         torch.save({name: one for name, one in found.items() if one is not None}, path)
@@ -187,7 +180,7 @@ ANOLE_CONFIG = ANOLE_ID, published.write_anole, "Anole-7b-v0.1-hf/config.json"
 ANOLE_WORDS = ANOLE_ID, published.write_anole, "Anole-7b-v0.1-hf/tokenizer.json"
 
 # A file of a model, what spoils it -> words of the sentence that names it.
-FAULTS: list[tuple[tuple[str, Callable[[Path], Path], str], Spoil, str]] = [
+FAULTS: list[tuple[File, Spoil, str]] = [
     (OWN_FORM, of_bytes(b"<html>"), "cannot be read .*; download it again"),
     (OWN_FORM, partial(torch.save, [1, 2]), "no tensors are in it"),
     (OWN_FORM, partial(torch.save, {"model": {}, "more": Evil()}), "download it again"),
@@ -206,11 +199,7 @@ FAULTS: list[tuple[tuple[str, Callable[[Path], Path], str], Spoil, str]] = [
 
 @pytest.mark.parametrize(("file", "spoil", "says"), FAULTS, ids=[says for *_, says in FAULTS])
 def test_a_spoilt_file_is_named_with_its_fault(
-    file: tuple[str, Callable[[Path], Path], str],
-    spoil: Spoil,
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    file: File, spoil: Spoil, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Code in a pickle is not run."""
     monkeypatch.chdir(tmp_path)

@@ -31,9 +31,7 @@ def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(
-    old_driver: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unused_gpu_is_told_of(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = str(unused_gpu())
     assert "driver 535.104.05, " in told and "CUDA 13.0" in told and torch.__version__ in told
     with pytest.raises(ValueError, match="finds no GPU that it can use"):
@@ -68,9 +66,7 @@ def test_a_build_without_cuda_is_told_of(
     assert unused_gpu() is None
 
 
-def test_other_devices_are_refused_by_the_list_of_those_allowed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_other_devices_are_refused_by_those_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name in ("mps", "cuda:x", ""):
         with pytest.raises(ValueError, match="device must be auto, cpu, cuda or cuda:N, got"):
@@ -108,9 +104,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_memory_and_processors_are_the_machines_or_those_of_a_smaller_limit(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_and_processors(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups, files, memory, processors = CASES[case]
     monkeypatch.setattr(device, "_USUAL_THREADS", 8)
     written = {"proc/self/cgroup": groups and f"{groups}\n"}

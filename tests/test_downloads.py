@@ -56,9 +56,7 @@ def parts(cache: Path) -> list[Path]:
     return list(cache.rglob("*.incomplete"))
 
 
-def test_finished_files_are_kept_and_a_broken_connection_is_resumed(
-    server: Server, tmp_path: Path
-) -> None:
+def test_finished_files_are_kept_and_broken_ones_resumed(server: Server, tmp_path: Path) -> None:
     """But after a call that failed the file in flight begins again."""
     server.breaks, server.only = 100, "model-00002"
     with pytest.raises(CheckpointError, match=r"^[^\n]*finished files are kept$"):

@@ -106,9 +106,7 @@ drafter.main()
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_two_processes_give_a_published_model_another_drafter(
-    llamagen_model: Path, tmp_path: Path
-) -> None:
+def test_two_processes_train_for_a_published_model(llamagen_model: Path, tmp_path: Path) -> None:
     script, captions, out = (tmp_path / name for name in ("train.py", "captions.txt", "out"))
     root = Path(__file__).resolve().parents[1]
     script.write_text(SCRIPT.format(root=str(root)), encoding="utf-8")

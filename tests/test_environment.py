@@ -49,9 +49,7 @@ def reached(server: Server, url: str) -> bool:
 
 
 @pytest.mark.parametrize(("name", "exempt"), [("HTTP_PROXY", ""), ("all_proxy", "example.com")])
-def test_this_machine_is_reached_without_a_proxy_and_others_through_it(
-    name: str, exempt: str, server: Server
-) -> None:
+def test_only_others_are_reached_through_a_proxy(name: str, exempt: str, server: Server) -> None:
     os.environ.update({name: server.url, "no_proxy": exempt})
     environment.prepare(None)
     assert reached(server, f"{server.url}/own")

@@ -69,9 +69,7 @@ def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
 
 
 @pytest.mark.parametrize(("method", "asked"), TRIED, ids=named)
-def test_what_was_counted_beats_its_limit_where_and_only_where_a_draft_was_accepted(
-    pipe: Pipeline, method: Method, asked: str
-) -> None:
+def test_what_was_counted_beats_its_limit(pipe: Pipeline, method: Method, asked: str) -> None:
     entry, decision = drawn(pipe, method, asked, OWN)
     events, greedy = entry["events"], "greedy" in asked
     columns = events["committed"], events["trees"], events["trials"], decision.trials(entry)
@@ -95,9 +93,7 @@ def test_what_was_counted_beats_its_limit_where_and_only_where_a_draft_was_accep
 
 
 @pytest.mark.parametrize(("method", "asked"), HELD, ids=named)
-def test_with_shared_noise_a_verdict_is_what_was_compared(
-    pipe: Pipeline, method: Method, asked: str
-) -> None:
+def test_with_shared_noise_draws_are_compared(pipe: Pipeline, method: Method, asked: str) -> None:
     entry, decision = drawn(pipe, method, asked, SAME)
     assert decision.name == ("likeliest" if "greedy" in asked else "drawn")
     events, tokens = entry["events"], entry["token_ids"]

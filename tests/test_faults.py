@@ -7,7 +7,6 @@ import gc
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,17 +79,13 @@ def test_an_error_is_a_sentence_with_a_remedy(error: Exception, says: str) -> No
 
 
 def failing(
-    monkeypatch: pytest.MonkeyPatch,
-    part: object,
-    name: str,
-    error: Exception,
-    when: Callable[..., bool] = lambda *_, **__: True,
+    monkeypatch: pytest.MonkeyPatch, part: Any, name: str, error: Exception, when: Any = None
 ) -> None:
-    """Let a method of a part raise whenever `when` of its arguments says so."""
+    """Let a method of a part raise: always, or whenever `when` of its arguments says so."""
     real = getattr(part, name)
 
     def wrapped(*arguments: Any, **options: Any) -> Any:
-        if not when(*arguments, **options):
+        if when and not when(*arguments, **options):
             return real(*arguments, **options)
         # a new one: an error keeps what the frames it went through held
         raise type(error)(*error.args)
@@ -105,9 +100,7 @@ def of_a_tree(nodes: Any, *_: object) -> bool:
     return len(nodes.tokens) > 1
 
 
-def test_methods_that_fit_into_memory_go_on_and_nothing_of_the_others_is_kept(
-    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fits_into_memory_goes_on(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory that idle runners hold may be what the next run lacks."""
 
     def caches() -> int:
@@ -129,9 +122,7 @@ def test_methods_that_fit_into_memory_go_on_and_nothing_of_the_others_is_kept(
     assert caches() == before
 
 
-def test_a_gpu_fault_leaves_what_was_drawn_before_it(
-    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_fault_leaves_what_was_drawn(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CUDA context does not come back: from the fault on, every call fails."""
     dead = threading.Event()
     failing(monkeypatch, pipe.target, "forward", RuntimeError(DEAD), lambda *_: dead.is_set())
@@ -146,9 +137,7 @@ def test_a_gpu_fault_leaves_what_was_drawn_before_it(
     assert all(isinstance(one, Result) or DEAD in one.message for one in found.values())
 
 
-def test_a_fault_before_the_first_token_is_every_methods(
-    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_early_fault_is_every_methods(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, pipe.networks.text, "encode", RuntimeError(DEAD))
     found = outcomes(pipe, ["vanilla", "eagle1"])
     assert len(found) == 2

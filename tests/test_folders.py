@@ -141,9 +141,7 @@ def test_a_trained_drafter_loads(how: str, tmp_path: Path, monkeypatch: pytest.M
         assert pipe.generate(PROMPT, "eagle1").tokens == pipe.generate(PROMPT, "vanilla").tokens
 
 
-def test_a_drafter_of_another_model_or_none_is_refused(
-    llamagen_model: Path, tmp_path: Path
-) -> None:
+def test_a_drafter_of_another_model_is_refused(llamagen_model: Path, tmp_path: Path) -> None:
     heads, words = of_training(tmp_path / "heads", heads=4), tmp_path / "words"
     save_drafter(words, Drafter(replace(DRAFTER, vocab=32)))
     for folder, drafter, says in (

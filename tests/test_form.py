@@ -160,9 +160,7 @@ class Visitor:
         return [answer[self.w.status] for answer in answers if self.w.status in answer][-1]
 
 
-def test_the_nearest_is_drawn_and_what_a_prompt_became_is_told_from_the_first_answer_on(
-    visitor: Visitor,
-) -> None:
+def test_what_a_prompt_became_is_told_from_the_first_answer_on(visitor: Visitor) -> None:
     w = visitor.w
     answers = list(visitor.presses("a zebra <b>tango</b> at night", "vanilla"))
     (page_run,) = [answer[w.page_run] for answer in answers if w.page_run in answer]
@@ -181,9 +179,7 @@ def visitor(demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch
     return Visitor(*demo)
 
 
-def test_draw_with_nothing_changed_takes_a_new_seed_and_otherwise_the_one_that_is_shown(
-    visitor: Visitor,
-) -> None:
+def test_draw_takes_a_new_seed_where_nothing_changed(visitor: Visitor) -> None:
     seed, told = visitor.draws("a cat")
     assert seed == 7 and "seed 7" in told and "new" not in told
     seed, told = visitor.draws("a cat")
@@ -197,9 +193,7 @@ def test_draw_with_nothing_changed_takes_a_new_seed_and_otherwise_the_one_that_i
     assert visitor.draws("a dog")[0] == 1003, "an empty seed is a new one"
 
 
-def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(
-    visitor: Visitor,
-) -> None:
+def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(visitor: Visitor) -> None:
     visitor.draws("a cat")
     upper = visitor.result.record["methods"]["vanilla"]["token_ids"][:8]
     visitor.keep = upper_of(visitor.result, "vanilla", 2)
@@ -217,9 +211,7 @@ def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(
     assert not kept_of(visitor.result.record["methods"]["vanilla"]), "Draw keeps nothing"
 
 
-def test_rows_that_are_not_there_are_not_kept_and_another_models_are_refused(
-    visitor: Visitor,
-) -> None:
+def test_rows_that_are_not_there_or_another_models_are_not_kept(visitor: Visitor) -> None:
     visitor.fills(show_first(visitor.w))
     for asked in (("vanilla", 16), ("medusa", 3), ("vanilla", "3"), ([], None)):
         assert upper_of(visitor.result, *asked) == {}
@@ -228,9 +220,7 @@ def test_rows_that_are_not_there_are_not_kept_and_another_models_are_refused(
     assert "refused" in told and "lantern-scenes" in told
 
 
-def test_a_recording_is_drawn_with_its_seed_and_a_run_of_this_visit_with_a_new_one(
-    visitor: Visitor,
-) -> None:
+def test_a_recording_is_drawn_with_its_seed_and_a_run_with_a_new_one(visitor: Visitor) -> None:
     service, w, form = visitor.service, visitor.w, visitor.form
     visitor.fills(show_first(w))
     assert visitor.draws(texts.EXAMPLES[0])[0] == DEFAULT_SEED
@@ -259,9 +249,7 @@ def test_a_run_that_is_stopped_says_so_where_its_words_are(visitor: Visitor) -> 
         assert texts.STOPPED_RUN in settle(visitor.service, w, RUNS, page_run, [])[w.status]
 
 
-def test_a_method_that_is_registered_after_the_page_was_imported(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_registered_later(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     """It draws. No setting makes its rule exact, so that it is offered no exact twin."""
     monkeypatch.setitem(METHODS, TYPICAL.id, TYPICAL)
     visitor.draws("two red lanterns", TYPICAL.id)
@@ -274,9 +262,7 @@ def test_a_method_that_is_registered_after_the_page_was_imported(
 @pytest.mark.parametrize(
     ("field", "value"), [("seed", 1.5), ("lantern_k", 2.5), ("lantern_k", None), ("tree", None)]
 )
-def test_a_number_that_is_not_whole_and_an_empty_field_are_refused(
-    visitor: Visitor, field: str, value: Any
-) -> None:
+def test_broken_numbers_and_no_value_are_refused(visitor: Visitor, field: str, value: Any) -> None:
     form = visitor.form
     box = form.seed if field == "seed" else form.knobs[field]
     typed = box.preprocess(value) if isinstance(box, gr.Number) else value
@@ -284,9 +270,7 @@ def test_a_number_that_is_not_whole_and_an_empty_field_are_refused(
     assert f"{KNOBS[field].label} must be" in told
 
 
-def test_a_fault_of_any_run_and_what_cannot_begin_end_in_a_sentence(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_end_in_a_sentence(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     w, says = visitor.w, "The run failed on the server. KeyError"
     assert texts.NO_METHODS in visitor.told(visitor.presses("a cat"))
     visitor.draws("a cat", "lantern")
@@ -298,9 +282,7 @@ def test_a_fault_of_any_run_and_what_cannot_begin_end_in_a_sentence(
 
 
 @pytest.mark.slow
-def test_a_frame_of_the_page_holds_only_what_is_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frame_holds_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = write_tiny_model(tmp_path / "guided") / "config.json"
     own = json.loads(config.read_text(encoding="utf-8")) | {"preset": {"cfg_scale": 1.5}}
     config.write_text(json.dumps(own), encoding="utf-8")
@@ -336,9 +318,7 @@ def test_what_cannot_be_repeated_is_told(visitor: Visitor) -> None:
 
 
 @pytest.mark.parametrize("others", [False, True])
-def test_a_repeat_in_which_a_method_fails_says_so(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, others: bool
-) -> None:
+def test_a_failing_repeat(visitor: Visitor, monkeypatch: pytest.MonkeyPatch, others: bool) -> None:
     visitor.draws("a cat", "eagle1")
     failed, frames = MethodFailed("eagle1", "It took too long."), Service.frames
 
@@ -352,9 +332,7 @@ def test_a_repeat_in_which_a_method_fails_says_so(
     assert "median of" not in told and texts.REPRODUCED not in told
 
 
-def test_the_page_says_that_the_methods_did_not_race(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_methods_that_did_not_race(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.runs.pipeline.no_room_to_race", lambda *_: "no room")
     _, told = visitor.draws("a cat", "eagle1")
     assert "one after the other, not as a race: no room." in told
@@ -371,9 +349,7 @@ def test_the_place_in_the_queue_is_told(visitor: Visitor) -> None:
 # -- links
 
 
-def test_a_link_is_drawn_and_a_reload_is_not(
-    visitor: Visitor, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_links_and_reloads(visitor: Visitor, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while the model is still loaded. Lanes of no pieces would be done at once."""
     monkeypatch.setattr(visitor.service, "info", info_of(folder))
     w, form = visitor.w, visitor.form
@@ -401,9 +377,7 @@ def test_a_run_of_this_visit_comes_back(visitor: Visitor, came_by: str) -> None:
         assert visitor.comes(asked)[w.go] == "draw"
 
 
-def test_a_run_that_was_left_is_not_answered_by_a_recording_of_its_prompt(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_left(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recording's own link, which has its draft trees, shows it; another seed draws."""
     w = visitor.w
     monkeypatch.setattr(visitor.service, "info", INFO)
@@ -484,9 +458,7 @@ def test_paper_settings_fill_the_fields_and_the_rest(visitor: Visitor) -> None:
     assert "top_p" not in reset[form.note]
 
 
-def test_a_model_without_a_drafter_offers_the_methods_that_it_has(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_methods_without_a_drafter(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     drafting = [name for name in METHODS if name not in ("vanilla", "sjd")]
     monkeypatch.setattr(Service, "unavailable", drafting)
     found = choose(visitor.service, visitor.form)[visitor.form.methods]

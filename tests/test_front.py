@@ -22,9 +22,7 @@ from lantern_demo.runs.pipeline import Pipeline
 ALONE = ranks.Place(0, 1, torch.device("cpu"))
 
 
-def test_an_interrupted_drawing_goes_on_whatever_drew_before(
-    pipe: Pipeline, tmp_path: Path
-) -> None:
+def test_an_interrupted_drawing_goes_on(pipe: Pipeline, tmp_path: Path) -> None:
     points = points_of(pipe, ["eagle1"], "small")
     prompts = 2 * ["two red lanterns"] + 2 * ["three red round lanterns over a lake at dusk"]
     jobs = drawing.jobs_of(points, dict.fromkeys((point.name for point in points), 4), prompts)
@@ -41,9 +39,7 @@ def test_an_interrupted_drawing_goes_on_whatever_drew_before(
     assert not part.exists() and len(drawing.lines_of(file)) == len(jobs)
 
 
-def test_what_is_drawn_depends_on_the_weights_that_draw_it(
-    judged_folder: Path, tmp_path: Path
-) -> None:
+def test_what_is_drawn_depends_on_the_weights(judged_folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(judged_folder, tmp_path / "copy")
     pipe = load(copy, device="cpu")
     before = drawing.file_of(tmp_path, drawing.identity_of(pipe, [], {}))

@@ -218,9 +218,7 @@ def test_no_body_breaks_the_server(http: httpx.Client, place: str, body: bytes) 
 @pytest.mark.slow
 @fuzz(30, 0.15)
 @given(data=st.data())
-def test_events_of_the_page_called_by_hand(
-    http: httpx.Client, counts: dict[int, int], data: st.DataObject
-) -> None:
+def test_events_by_hand(http: httpx.Client, counts: dict[int, int], data: st.DataObject) -> None:
     """What is private is only hidden: anybody can post to the page's own events, with anything."""
     index = data.draw(st.sampled_from([*counts, -1, 10**6, None]))
     count = counts.get(index, 1) if data.draw(st.booleans()) else data.draw(st.integers(0, 4))

@@ -123,9 +123,7 @@ def test_a_link_has_the_previews_of_this_page(server: str) -> None:
         assert picture.size == (1200, 630) and answer.headers["content-type"] == "image/png"
 
 
-def test_a_queue_outlives_a_session_that_is_lost_and_is_calm_while_requests_wait(
-    served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_calm_queue_lives_on(served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradio keeps no messages of a session "". Unpatched, a second has hundreds of pauses."""
     pauses, sleep = [], asyncio.sleep
 

@@ -105,9 +105,7 @@ def test_drafters_with_every_exact_kind_of_product(model: str, product: str) -> 
     torch.testing.assert_close(found[1], wanted[1], atol=near, rtol=near)
 
 
-def test_float16_weights_are_exact_where_they_hold_the_weights(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_float16_is_taken_where_it_holds_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.models.cpu.supported", lambda product: True)
     weight = torch.randn(48, 64, generator=torch.Generator().manual_seed(0))
     assert exact_product([weight.half().float()]) == "half"
@@ -120,9 +118,7 @@ def test_float16_weights_are_exact_where_they_hold_the_weights(
 @pytest.mark.parametrize(
     "product", [lambda weight: lambda x: 0.5 * x @ weight.t(), lambda _: torch.ops.quantized.none]
 )
-def test_a_kind_that_pytorch_lacks_or_gets_wrong_is_not_used(
-    product: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_or_absent_kind_is_not_used(product: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.models.cpu._half", product)
     assert supported("plain") and not supported("half")
 

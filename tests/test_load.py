@@ -147,9 +147,7 @@ def test_a_call_that_is_left_closes_its_run(
     assert not tiny_service.busy
 
 
-def test_the_deadline_is_set_by_a_variable_and_ends_runs(
-    tiny_service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deadline_ends_runs(tiny_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("LANTERN_RUN_SECONDS", "SPACE_ID"):
         monkeypatch.delenv(variable, raising=False)
     assert run_seconds() == 3600
@@ -183,9 +181,7 @@ def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert httpx.get(f"{url}/palettes/tiny").status_code == colours
 
 
-def test_patches_are_served_where_a_model_has_them(
-    url: str, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_patches_are_served(url: str, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert httpx.get(f"{url}/patches/tiny").status_code == 204
     monkeypatch.setattr(routes, "PATCHES", "words.json")  # which it has
     served = httpx.get(f"{url}/patches/tiny").content
@@ -194,9 +190,7 @@ def test_patches_are_served_where_a_model_has_them(
     assert httpx.get(f"{url}/patches/..%2Ftiny").status_code in (204, 404)
 
 
-def test_visitors_who_wait_for_the_model_hold_up_nobody(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_visitors_hold_up_nobody(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They wait in one event loop, more of them than Gradio has threads."""
     loaded = threading.Event()
 

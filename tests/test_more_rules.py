@@ -120,9 +120,7 @@ def test_an_ensemble_draws_from_the_mixture(weight: float, count: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [0.0, 3.0])
-def test_a_weight_of_one_and_below_leaves_the_distribution_as_it_is(
-    depth: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_weight_of_one_and_below_is_exact(depth: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is accepted too seldom comes back with the residual, at every depth and for every
     sibling. Negative controls: a weight above one, and the exact rule's residual, which is right
     for weights of one and above alone.
