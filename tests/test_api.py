@@ -60,20 +60,18 @@ def test_comparison_holds_together(client: Client) -> None:
     assert record["settings"] == Settings(seed=7, window=3, **SMALL).as_dict()
     assert record["methods"]["sjd"]["nodes"] == 3
     vanilla = record["methods"]["vanilla"]
-    for name, stats in record["methods"].items():
-        assert stats["tokens"] == len(stats["token_ids"]) == 256
-        assert stats["steps"] == len(stats["accepted_lengths"])
-        assert stats["decode_seconds"] == pytest.approx(sum(stats[part] for part in PARTS))
-        assert stats["tokens_per_second"] == pytest.approx(256 / stats["decode_seconds"])
-        assert stats["speedup"] == pytest.approx(
-            vanilla["decode_seconds"] / stats["decode_seconds"]
-        )
+    for name, row in record["methods"].items():
+        assert row["tokens"] == len(row["token_ids"]) == 256
+        assert row["steps"] == len(row["accepted_lengths"])
+        assert row["decode_seconds"] == pytest.approx(sum(row[part] for part in PARTS))
+        assert row["tokens_per_second"] == pytest.approx(256 / row["decode_seconds"])
+        assert row["speedup"] == pytest.approx(vanilla["decode_seconds"] / row["decode_seconds"])
         # The prefill's token is no step's; the last step may overshoot the picture's end.
-        assert stats["mean_accepted_length"] * stats["steps"] == pytest.approx(255)
-        assert sum(stats["accepted_lengths"]) >= 255
-        assert (stats["changed"] == 0) == METHODS[name].lossless and stats["changed"] < 1
+        assert row["mean_accepted_length"] * row["steps"] == pytest.approx(255)
+        assert sum(row["accepted_lengths"]) >= 255
+        assert (row["changed"] == 0) == METHODS[name].lossless and row["changed"] < 1
         with Image.open(images[name]) as picture:
-            assert picture.size == (256, 256) and image_hash(picture) == stats["image_sha256"]
+            assert picture.size == (256, 256) and image_hash(picture) == row["image_sha256"]
             assert picture.info["prompt"] == PROMPT and picture.info["method"] == name
     assert (vanilla["steps"], vanilla["nodes"]) == (255, 1)
 

@@ -37,10 +37,8 @@ def quick(same_threads: None) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_the_exact_distribution_is_that_of_the_tables(case: str) -> None:
     tables, sampling = Tables(CASES[case]), CASES[case].sampling
-    p, q = (
-        probabilities(guide(rows, sampling.cfg_scale), sampling)[:PREFIXES].double().numpy()
-        for rows in (tables.target, tables.drafter)
-    )
+    guided = [guide(rows, sampling.cfg_scale) for rows in (tables.target, tables.drafter)]
+    p, q = (probabilities(rows, sampling)[:PREFIXES].double().numpy() for rows in guided)
     assert 0.1 < abs(p - q).sum(1).mean() / 2 < 0.7
     behind = tables.conditionals()
     numpy.testing.assert_allclose(behind, p, rtol=1e-5, atol=1e-30)

@@ -6,7 +6,6 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,18 +93,11 @@ def test_axe_finds_nothing_serious(page: Page) -> None:
 # -- a race
 
 
-@dataclass(frozen=True)
-class Raced:
-    """A page on which a race of the usual methods is over, and what was seen on the way."""
-
-    page: Page
-    counts: list[str]  # headlines during the race
-    decoded: list[str]  # phases of lanes whose canvas showed a decoded picture
-    moved: list[tuple[float, list[str]]]
-
-
 @pytest.fixture(scope="module")
-def raced(browser: Browser, server: str) -> Iterator[Raced]:
+def raced(browser: Browser, server: str) -> Iterator[Page]:
+    """A page on which a race of the usual methods is over. It has noted the headlines on the way,
+    and the phases of lanes whose canvas showed a decoded picture.
+    """
     with pages.new_tab(browser) as page, pytest.MonkeyPatch.context() as patch:
         page.set_viewport_size({"width": 1280, "height": 800})
         open_page(page, server)
@@ -126,28 +118,29 @@ def raced(browser: Browser, server: str) -> Iterator[Raced]:
             page.locator('#stage [data-phase="drawing"]').first.wait_for()
             pages.faults_of(page, "a race")
         drawn(page, len(DEFAULT))
-        counts, decoded = page.evaluate("[window.headlines, [...window.decoded]]")
-        yield Raced(page, counts, decoded, shifts(page))
+        yield page
 
 
-def test_the_headline_counts_in_a_race_and_names_its_result(raced: Raced) -> None:
+def test_the_headline_counts_in_a_race_and_names_its_result(raced: Page) -> None:
     """Nothing moves by itself, and no lane has its picture before it arrives."""
-    leads = [re.search(r" leads: (\d+) of 256 ", told) for told in raced.counts]
+    counts, decoded = raced.evaluate("[window.headlines, [...window.decoded]]")
+    leads = [re.search(r" leads: (\d+) of 256 ", told) for told in counts]
     pieces = [int(found[1]) for found in leads if found is not None]
     assert pieces and pieces == sorted(pieces) and 0 < pieces[-1] <= 256
-    assert any(" is done in " in told for told in raced.counts), "the race has a finish"
-    fastest = min(pages.lanes_of(raced.page), key=lambda lane: lane["seconds"])
-    first = raced.page.locator(".lane[data-first] h3").all_inner_texts()
+    assert any(" is done in " in told for told in counts), "the race has a finish"
+    fastest = min(pages.lanes_of(raced), key=lambda lane: lane["seconds"])
+    first = raced.locator(".lane[data-first] h3").all_inner_texts()
     assert fastest["label"] in first
     told = " and ".join(first) + (" tie: " if len(first) > 1 else " won: ")
     spent = "|".join(f"{fastest['seconds']:.{digits}f}" for digits in (2, 3))
-    expect(raced.page.locator(HEADLINE)).to_have_text(re.compile(f"^{re.escape(told)}({spent})"))
-    assert raced.decoded == ["done"]
-    assert sum(value for value, _ in raced.moved) < 0.05, raced.moved
+    expect(raced.locator(HEADLINE)).to_have_text(re.compile(f"^{re.escape(told)}({spent})"))
+    assert decoded == ["done"]
+    moved = shifts(raced)
+    assert sum(value for value, _ in moved) < 0.05, moved
 
 
-def test_a_pill_says_what_a_methods_speed_cost(raced: Raced) -> None:
-    vanilla, *others = pages.lanes_of(raced.page)
+def test_a_pill_says_what_a_methods_speed_cost(raced: Page) -> None:
+    vanilla, *others = pages.lanes_of(raced)
     assert any(found["changed"] for found in others)
     for found in others:
         told = f"own draw, {found['kinds'].count('r')} look-alikes"
@@ -155,14 +148,13 @@ def test_a_pill_says_what_a_methods_speed_cost(raced: Raced) -> None:
             pairs = zip(vanilla["tokens"], found["tokens"], strict=True)
             differ = sum(a != b for a, b in pairs)
             told = f"{differ} of 256 pieces differ" if differ else "\u2713 the same 256 pieces"
-        expect(raced.page.locator(f"#lane-{found['name']} .pill")).to_have_text(told)
+        expect(raced.locator(f"#lane-{found['name']} .pill")).to_have_text(told)
 
 
-def test_the_strip_has_the_visitors_run_before_the_recorded_ones(raced: Raced) -> None:
-    page = raced.page
-    shots = page.locator("#runs button")
+def test_the_strip_has_the_visitors_run_before_the_recorded_ones(raced: Page) -> None:
+    shots = raced.locator("#runs button")
     expect(shots).to_have_count(1 + len(recorded_runs()))
-    seed = page.evaluate("new URLSearchParams(location.search).get('seed')")
+    seed = raced.evaluate("new URLSearchParams(location.search).get('seed')")
     expect(shots.first.locator("small")).to_contain_text(f"seed {seed}")
     expect(shots.last.locator("small")).to_have_text(texts.RECORDED)
 
@@ -174,28 +166,27 @@ def test_a_double_click_draws(page: Page) -> None:
     drawn(page, 1)
 
 
-def test_back_draws_the_run_before(raced: Raced) -> None:
+def test_back_draws_the_run_before(raced: Page) -> None:
     """A run becomes the page's address when it begins. The tests above need this race."""
-    page = raced.page
-    before, tokens = page.url, "lanternRun.lanes[0].tokens"
-    drawn_before = page.evaluate(tokens)
-    entries = page.evaluate("history.length")
-    only(page, "vanilla")
-    draw(page)
-    page.wait_for_url(lambda address: address != before)
-    drawn(page, 1)
-    assert page.locator("#stage .place").inner_text() == "", "a lane alone has no place"
-    expect(page.locator(".lane[data-first]")).to_have_count(0)
-    page.go_back()
-    drawn(page, len(DEFAULT))
-    assert page.evaluate(tokens) == drawn_before
-    assert page.evaluate("history.length") == entries + 1, "or nobody could go back further"
+    before, tokens = raced.url, "lanternRun.lanes[0].tokens"
+    drawn_before = raced.evaluate(tokens)
+    entries = raced.evaluate("history.length")
+    only(raced, "vanilla")
+    draw(raced)
+    raced.wait_for_url(lambda address: address != before)
+    drawn(raced, 1)
+    assert raced.locator("#stage .place").inner_text() == "", "a lane alone has no place"
+    expect(raced.locator(".lane[data-first]")).to_have_count(0)
+    raced.go_back()
+    drawn(raced, len(DEFAULT))
+    assert raced.evaluate(tokens) == drawn_before
+    assert raced.evaluate("history.length") == entries + 1, "or nobody could go back further"
 
 
-def test_the_link_of_the_api_opens_the_page_of_it(raced: Raced) -> None:
+def test_the_link_of_the_api_opens_the_page_of_it(raced: Page) -> None:
     """In the page itself: an address alone does not open it."""
-    raced.page.get_by_role("link", name="API", exact=True).click()
-    expect(raced.page.locator(".api-docs")).to_contain_text("/draw")
+    raced.get_by_role("link", name="API", exact=True).click()
+    expect(raced.locator(".api-docs")).to_contain_text("/draw")
 
 
 def test_stop_on_a_phone(tab: Page, server: str, monkeypatch: pytest.MonkeyPatch) -> None:

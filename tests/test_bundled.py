@@ -19,15 +19,13 @@ from tiny import strong, vq_config, write_tiny_model
 from transformers import JanusVQVAEConfig
 
 from examples.make_bundled_model.folder import save
-from lantern_demo import load
+from lantern_demo import Pipeline, Result, load
 from lantern_demo.models import bundled
 from lantern_demo.models import tokenizer as tokenizers
 from lantern_demo.models.bundled import PALETTE
 from lantern_demo.models.llamagen import Drafter
 from lantern_demo.models.tensors import SCALE
 from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
-from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.runs.result import Result
 
 CPU = torch.device("cpu")
 PROMPT = "three red round lanterns over a lake at dusk with a full moon"
@@ -141,11 +139,8 @@ def test_with_the_tokenizers_weights_it_draws_every_pixel_four_times() -> None:
 
     decoder = decoder_of(12)
     assert decoder.size == 2 * tokenizer.size == 64 and decoder_of(27).size == 96
-    weights = {
-        name: weight
-        for name, weight in tokenizer.vq.state_dict().items()
-        if name.startswith(("decoder.", "post_quant_conv."))
-    }
+    state, parts = tokenizer.vq.state_dict(), ("decoder.", "post_quant_conv.")
+    weights = {name: state[name] for name in state if name.startswith(parts)}
     for end in ("weight", "bias"):  # a pixel shuffle reads the channels colour by colour
         last = f"decoder.conv_out.{end}"
         weights[last] = weights[last].repeat_interleave(4, 0)

@@ -16,14 +16,13 @@ import torch
 from published import ANOLE, ANOLE_ID, DRAFTER, TEXT_ID
 from tiny import Evil
 
+from lantern_demo import Result, load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import CheckpointError
 from lantern_demo.runs import images
-from lantern_demo.runs.load import load
-from lantern_demo.runs.result import Result
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 CPU = torch.device("cpu")

@@ -9,19 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from hub_server import COMMIT, Server, hub_server
-from huggingface_hub import close_session, constants
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import close_session, constants, errors
 from tiny import wait_for
 
 from lantern_demo.models import hub
@@ -75,7 +68,7 @@ def test_finished_files_are_kept_and_broken_ones_resumed(server: Server, tmp_pat
     assert hub.download(SOURCE) == located and not server.requests
 
 
-def hub_error(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError) -> HfHubHTTPError:
+def hub_error(status: int, kind: Any = errors.HfHubHTTPError) -> Exception:
     request = httpx.Request("GET", "https://hub.example/x")
     return kind("its own\nwords", response=httpx.Response(status, request=request))
 
@@ -87,14 +80,14 @@ def caused(error: Exception, cause: Exception) -> Exception:
 
 # An error -> what the remedy names.
 REMEDIES: list[tuple[Exception, str]] = [
-    (hub_error(403, GatedRepoError), "ask for access"),
-    (hub_error(404, RepositoryNotFoundError), "if it is private, set HF_TOKEN"),
-    (hub_error(404, RevisionNotFoundError), "give a folder"),
+    (hub_error(403, errors.GatedRepoError), "ask for access"),
+    (hub_error(404, errors.RepositoryNotFoundError), "if it is private, set HF_TOKEN"),
+    (hub_error(404, errors.RevisionNotFoundError), "give a folder"),
     (hub_error(401), "renew the token in HF_TOKEN"),
     (hub_error(429), "wait some minutes"),
-    (caused(LocalEntryNotFoundError("no"), hub_error(503)), "try again later"),
-    (OfflineModeIsEnabled("no"), "unset HF_HUB_OFFLINE"),
-    (LocalEntryNotFoundError("no"), "unset HF_HUB_OFFLINE"),
+    (caused(errors.LocalEntryNotFoundError("no"), hub_error(503)), "try again later"),
+    (errors.OfflineModeIsEnabled("no"), "unset HF_HUB_OFFLINE"),
+    (errors.LocalEntryNotFoundError("no"), "unset HF_HUB_OFFLINE"),
     (ValueError("a login page"), "check the network, the proxy and HF_ENDPOINT"),
     (PermissionError(errno.EACCES, "no", "/hub"), "/hub cannot be written: set HF_HOME"),
     (caused(RuntimeError("no"), OSError(errno.EDQUOT, "no")), "is full: set HF_HOME"),

@@ -18,13 +18,12 @@ from runs import Kernels
 from safetensors.torch import save_file
 from tiny import write_tiny_model
 
-from lantern_demo import disk_cache, faults, load
+from lantern_demo import Pipeline, disk_cache, faults, load
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.bundled import PALETTE
-from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.ui import files
 from lantern_demo.ui import service as service_module

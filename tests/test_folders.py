@@ -20,12 +20,11 @@ from safetensors.torch import load_file, save_file
 from tiny import awaited, command
 
 from examples.train_drafter.drafter import save_drafter
-from lantern_demo import load
+from lantern_demo import Pipeline, load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
 from lantern_demo.models.llamagen import Drafter
 from lantern_demo.models.tensors import CheckpointError
-from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.ui.page import build
 from lantern_demo.ui.routes import routes
 

@@ -16,8 +16,7 @@ from tiny import ran
 from examples import ranks
 from examples.quality import drawing, run
 from examples.quality.points import points_of
-from lantern_demo.runs.load import load
-from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo import Pipeline, load
 
 ALONE = ranks.Place(0, 1, torch.device("cpu"))
 

@@ -1,9 +1,8 @@
 """How many kernels a step launches, counted without a GPU, and how many it may.
 
-A step in a graph costs about two microseconds a kernel, whatever the kernel does. Kernels are
-counted on the meta device, which knows shapes and no values: whole steps at published sizes in no
-time and memory, and whoever asks for a value is caught. Each of PyTorch's operations counts as a
-kernel but for those of `TWO`. A library may run more: counts are lower bounds.
+A step in a graph costs about two microseconds a kernel. Kernels are counted on the meta device,
+which knows shapes and no values. An operation counts as one, or as two if `TWO` has it. A library
+may run more: counts are lower bounds.
 """
 
 from __future__ import annotations
@@ -69,9 +68,8 @@ class Watch(TorchDispatchMode):
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        if name in ("index", "index_put", "index_put_") and any(
-            t is not None and t.dtype == torch.bool for t in args[1]
-        ):
+        by_places = name in ("index", "index_put", "index_put_")
+        if by_places and any(t is not None and t.dtype == torch.bool for t in args[1]):
             self.faults.append(f"{name} by a mask, whose number of places must be read")
         out = func(*args, **kwargs)
         tensors = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, Tensor)]

@@ -23,13 +23,8 @@ if TYPE_CHECKING:
 expect = playwright.expect
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PROGRAMS)), None)
-IN_A_BROWSER = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="no chromium found; install one or set CHROMIUM to its path"
-    ),
-]
+IN_A_BROWSER = [pytest.mark.browser, pytest.mark.slow]
+IN_A_BROWSER += [pytest.mark.skipif(CHROMIUM is None, reason="install chromium or set CHROMIUM")]
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
