@@ -95,10 +95,6 @@ def failing(
 # -- memory
 
 
-def of_a_tree(nodes: Any, *_: object) -> bool:
-    return len(nodes.tokens) > 1
-
-
 def test_what_fits_into_memory_goes_on(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory that idle runners hold may be what the next run lacks."""
 
@@ -109,7 +105,7 @@ def test_what_fits_into_memory_goes_on(pipe: Pipeline, monkeypatch: pytest.Monke
     monkeypatch.setattr(Runners, "clear", lambda _: freed.append(1))
     # pytest keeps what is logged, errors and all
     monkeypatch.setattr(faults._LOG, "disabled", True)
-    failing(monkeypatch, pipe.target, "forward", OUT_OF_MEMORY, of_a_tree)
+    failing(monkeypatch, pipe.target, "forward", OUT_OF_MEMORY, lambda of, *_: len(of.tokens) > 1)
     before, alone = caches(), outcomes(pipe, ["vanilla"])
     assert isinstance(alone["vanilla"], Result) and not freed
     found = outcomes(pipe, list(METHODS))
@@ -204,21 +200,14 @@ def test_a_nearly_full_disk_counts_as_full(tmp_path: Path, monkeypatch: pytest.M
         files.saved(files.write, tmp_path / "nowhere" / "a", b"x")
 
 
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
-        (OUT_OF_MEMORY, "model tiny could not be loaded: The device ran out of memory"),
-        (ValueError("its files are damaged"), r"^its files are damaged$"),
-    ],
-)
-def test_a_model_that_fails_to_load_is_told_in_a_sentence(
-    error: Exception, says: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failing(monkeypatch, service_module, "load", error)
-    service = Service(folder, "cpu")
-    with pytest.raises(ValueError, match=says):
-        service.request(PROMPT, None, {})
-    assert service.state == "failed" and service.loaded is None
+def test_a_model_that_fails_to_load_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = "model tiny could not be loaded: The device ran out of memory"
+    for error, says in ((OUT_OF_MEMORY, memory), (ValueError("damaged files"), "^damaged files$")):
+        failing(monkeypatch, service_module, "load", error)
+        service = Service(folder, "cpu")
+        with pytest.raises(ValueError, match=says):
+            service.request(PROMPT, None, {})
+        assert service.state == "failed" and service.loaded is None
 
 
 def test_a_file_of_the_cache_is_never_half_written(tmp_path: Path) -> None:

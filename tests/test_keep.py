@@ -119,12 +119,8 @@ ROWS = "must be whole rows of 4 token ids, at most 3 rows, got"
     ("keep", "why"),
     [
         ("1234", "must be a list of token ids, got '1234'"),
-        ([1] * 6, f"{ROWS} 6 ids"),
-        ([1] * 16, f"{ROWS} 16 ids"),
-        ([1, 2, 3, 64], f"{IDS} 64"),
-        ([1, 2, 3, True], f"{IDS} True"),
-        ([1, 2, 3, -1], f"{IDS} -1"),
-        ([1, 2, 3, 4.0], f"{IDS} 4.0"),
+        *(([1] * count, f"{ROWS} {count} ids") for count in (6, 16)),
+        *(([1, 2, 3, wrong], f"{IDS} {wrong}") for wrong in (64, True, -1, 4.0)),
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_a_sentence(keep: Any, why: str, pipe: Pipeline) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -169,23 +171,16 @@ def test_padded_steps_agree_and_greedy_is_vanillas(rule: Rule) -> None:
 def test_every_draft_has_the_chance_that_was_asked_for() -> None:
     noise = torch.randn(1, 32, generator=torch.Generator().manual_seed(1))
     logits = 2 * torch.randn(32, generator=torch.Generator().manual_seed(2))
-
-    class Passes:
-        position = torch.zeros(1, dtype=torch.int64)
-
-        def sync(self, *_: Any) -> Tensor:
-            return torch.zeros(1, 1, 4)
-
-        expand = sync
-
+    output, root = Mock(return_value=torch.zeros(1, 1, 4)), torch.zeros(1, dtype=torch.int64)
+    passes: Any = SimpleNamespace(position=root, sync=output, expand=output)
     context = RunContext(Sampling(), torch.device("cpu"), 32, 18, lambda scored, _: scored + noise)
     chances = ((logits + noise[0]) / SHARPNESS).softmax(-1).sort(descending=True)
     best, *_ = likeliest = chances.values.tolist()
     depths = []
     for chance in (0.05, 0.15, 0.3):
-        drafts, root = OptTree(chance), torch.zeros(1, dtype=torch.int64)
+        drafts = OptTree(chance)
         propose = OptTreeProposer(drafts, context).propose
-        draft = propose(root, Passes(), lambda hidden: logits.expand(1, 1, -1), torch.empty(0))
+        draft = propose(root, passes, lambda hidden: logits.expand(1, 1, -1), torch.empty(0))
         for depth in range(1, draft.tree.depth + 1):
             count = sum(best ** (depth - 1) * p >= chance for p in likeliest[: drafts.width])
             level = draft.tokens[draft.tree.depths == depth]

@@ -18,7 +18,7 @@ from tokenizers.models import Unigram, WordLevel
 from torch import Tensor, nn
 
 from examples.make_bundled_model.folder import published_tensors
-from lantern_demo.models import registry
+from lantern_demo.models import registry as known
 from lantern_demo.models.anole import Anole, AnoleDrafter, ChameleonTokenizer
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.llamagen import Drafter, LlamaGen
@@ -30,18 +30,16 @@ GRID, VOCAB, DIM, WIDTH = 4, 64, 64, 32
 EPS = 3e-5  # of the target, and what its config.json says; no default anywhere
 SIZES: dict[str, Any] = {"dim": DIM, "heads": 2, "ffn": 96, "vocab": VOCAB, "grid": GRID}
 SIZES["eps"] = EPS
-TARGET = registry.LlamaGenConfig(
-    **SIZES, layers=2, prefix=120, caption_dim=WIDTH, padding="released"
-)
+TARGET = known.LlamaGenConfig(**SIZES, layers=2, prefix=120, caption_dim=WIDTH, padding="released")
 # as LlamaGen's own files are read, which say nothing of eps
 OWN = replace(TARGET, eps=1e-5)
-DRAFTER = registry.DrafterConfig(**{**SIZES, "eps": 2e-6}, prefix=120)
+DRAFTER = known.DrafterConfig(**{**SIZES, "eps": 2e-6}, prefix=120)
 PICTURES: dict[str, Any] = {"base_channels": 32, "channel_multiplier": [1] * 5}
 PICTURES |= {"num_res_blocks": 1, "latent_channels": 32, "num_embeddings": VOCAB}
 # Anole's marks have the ids they have, so that its vocabulary is never small.
 ANOLE_SIZES: dict[str, Any] = {**SIZES, "embeddings": 8730, "prefix": 40, "rope_base": 5000.0}
-ANOLE = registry.AnoleConfig(**ANOLE_SIZES, layers=2)
-ANOLE_DRAFTER = registry.AnoleDrafterConfig(**{**ANOLE_SIZES, "eps": 2e-6})
+ANOLE = known.AnoleConfig(**ANOLE_SIZES, layers=2)
+ANOLE_DRAFTER = known.AnoleDrafterConfig(**{**ANOLE_SIZES, "eps": 2e-6})
 ANOLE_PICTURES = PICTURES | {"embed_dim": 24}
 # ids from 8712
 ANOLE_WORDS = ("a", "red", "lantern", "over", "lake", "the", "at", "dusk", "blue", "night")
@@ -56,11 +54,11 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 
 
-def tiny_info(model: str) -> registry.ModelInfo:
+def tiny_info(model: str) -> known.ModelInfo:
     """The registry's entry, with its sources, for what the functions below write of a model."""
-    info, parts = registry.REGISTRY[model], {"tokenizer": PICTURES, **PARTS[model]}
+    info, parts = known.REGISTRY[model], {"tokenizer": PICTURES, **PARTS[model]}
     needs = {"download": 2**24, "memory": 2**30}
-    published = registry.Published(sources=info.published.sources, **needs, **parts)
+    published = known.Published(sources=info.published.sources, **needs, **parts)
     preset = {**info.preset, "lantern_k": 20, "tree": "small", "top_k": 0}
     return replace(info, image_size=16 * GRID, grid=GRID, preset=preset, published=published)
 
