@@ -38,9 +38,7 @@ def edge_probs(seed: int) -> Tensor:
 
 
 def tried(p: Tensor, q: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Four children of each node drawn from q [nodes, V], and the uniforms that they are held
-    against, which keep away from where a verdict hangs on rounding.
-    """
+    """Four children of each node drawn from q [nodes, V], and uniforms away from rounding."""
     generator = torch.Generator().manual_seed(seed)
     tokens = draw_without_replacement(q, torch.rand(len(q), 4, generator=generator))
     return tokens, 0.05 + 0.9 * torch.rand(len(p), 4, generator=generator)
@@ -49,9 +47,8 @@ def tried(p: Tensor, q: Tensor, seed: int) -> tuple[Tensor, Tensor]:
 def plainly(
     near: reference.Near, p: list[float], tokens: list[int], q: list[float] | None, u: list[float]
 ) -> tuple[int, list[float], float]:
-    """As `reference.relaxed`, and what the verdict of an accepted child hangs on without its
-    neighbours. Where nothing is left of p, p without the child stands in, and p itself where that
-    is nothing too.
+    """As `reference.relaxed`, and what an accepted child's verdict hangs on without its neighbours.
+    Where nothing is left of p, p without the child stands in, or p itself.
     """
     p, found = [chance / sum(p) for chance in p], None
     for rank, x in enumerate(tokens):

@@ -159,9 +159,7 @@ def test_a_race_that_is_repeated_has_the_range_of_its_speedups(client: Client) -
 
 
 def test_repeats_have_a_deadline(tiny_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An hour here: the clock is past it at the end of the fourth race. Pictures and steps are kept
-    of one, and of the others the seconds. On a Space others wait, and five races are the most.
-    """
+    """The clock is past it in the fourth race. On a Space others wait: five are the most."""
     clock = iter((0.0, 1000.0, 2000.0, 3500.0, 3700.0))
     monkeypatch.setattr("lantern_demo.ui.api.perf_counter", clock.__next__)
     seen: list[ref[Result]] = []

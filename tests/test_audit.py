@@ -101,9 +101,7 @@ def at_distance(case: str, far: float) -> numpy.ndarray:
 
 @pytest.mark.parametrize("case", ["cold", "top-p"])
 def test_a_row_finds_the_distance_that_it_says_nine_times_in_ten(case: str) -> None:
-    """In 50 simulated audits 45 are expected; fewer than 38 come by chance once in 1,000. A sound
-    decoder is found 3 times in 10,000.
-    """
+    """Of 50 audits 45 are expected; chance gives fewer than 38 once in 1,000."""
     shape = (VOCAB,) * LENGTH
     probs = Tables(CASES[case]).sequences().reshape(shape)
 

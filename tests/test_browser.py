@@ -95,9 +95,7 @@ def test_axe_finds_nothing_serious(page: Page) -> None:
 
 @pytest.fixture(scope="module")
 def raced(browser: Browser, server: str) -> Iterator[Page]:
-    """A page on which a race of the usual methods is over. It has noted the headlines on the way,
-    and the phases of lanes whose canvas showed a decoded picture.
-    """
+    """A page after a race, which noted the headlines, and the phases of lanes with a picture."""
     with pages.new_tab(browser) as page, pytest.MonkeyPatch.context() as patch:
         page.set_viewport_size({"width": 1280, "height": 800})
         open_page(page, server)

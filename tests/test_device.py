@@ -45,9 +45,7 @@ def test_an_unused_gpu_is_told_of(old_driver: Path, monkeypatch: pytest.MonkeyPa
     assert unused_gpu() is None
 
 
-def test_a_build_without_cuda_is_told_of(
-    old_driver: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_cuda(old_driver: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On Windows the usual build is one. Who asks for the processor gets it without a word."""
     monkeypatch.setattr(torch.version, "cuda", None)
     old_driver.unlink()

@@ -67,8 +67,7 @@ JSON = st.recursive(
 DEEP = st.integers(1, 100).map(lambda depth: json.loads('{"a":[' * depth + "0" + "]}" * depth))
 BAD = JSON | DEEP
 
-# Trees: paths that have no parent, the same path twice, a million nodes, depth beyond a picture,
-# other digits, other separators.
+# Trees: paths without a parent or given twice, a million nodes, too deep, other digits and signs.
 _WORDS = st.lists(st.text("0123456789", min_size=1, max_size=12), max_size=12)
 NO_TREES = ["0 0", "00", "0 00 0", "\u0660", "0\u00a01", "0,1", "-1", "paper ", "0\n1", "[[0]]"]
 NO_TREES += ["0 " * 1_000_000, " ".join("0" * n for n in range(1, 300)), "0" * 70_000]

@@ -28,9 +28,7 @@ from lantern_demo.ui.routes import PREVIEW
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[SimpleNamespace]:
-    """Serve a page with the queue's patches. `gate` holds the endpoint /hold; /write hands a state
-    over and changes it, and /read answers with it.
-    """
+    """A page with the queue's patches. `gate` holds /hold; /read answers with /write's state."""
     found = SimpleNamespace(ran=[], gate=threading.Event())
 
     def hold(first: str) -> str:

@@ -96,9 +96,7 @@ def test_a_lent_process_needs_no_turn_of_its_own(tiny_service: Service) -> None:
 
 @pytest.mark.slow
 def test_whoever_leaves_frees_the_device(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hanging up, or by never listening. 256 steps of 20 ms at least; a handful of them, between
-    two answers, is all that follows.
-    """
+    """By hanging up, or by never listening. Of 256 steps of 20 ms a handful follows."""
     wanted, moments, take = drawn(asked(url)), list[float](), Drawing.next
 
     def noted(self: Drawing) -> Any:
@@ -128,9 +126,7 @@ def test_whoever_leaves_frees_the_device(url: str, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("endpoint", [api._draw, api._compare])
-def test_a_call_that_is_left_closes_its_run(
-    endpoint: Any, tiny_service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_left_call(endpoint: Any, tiny_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while something still names the run, as Python 3.12 does for longer than others."""
     made, runs = api.answers, []
 

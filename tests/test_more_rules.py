@@ -123,10 +123,7 @@ def test_an_ensemble_draws_from_the_mixture(weight: float, count: int) -> None:
 
 @pytest.mark.parametrize("depth", [0.0, 3.0])
 def test_a_weight_of_one_and_below_is_exact(depth: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is accepted too seldom comes back with the residual, at every depth and for every
-    sibling. Negative controls: a weight above one, and the exact rule's residual, which is right
-    for weights of one and above alone.
-    """
+    """Negative controls: a weight above one, and the exact rule's residual below one."""
     assert_law(law(more.Weighted(0.8), 3, depth), P)
     assert off(law(more.Weighted(6.0), 3)) > 0.05
     monkeypatch.setattr(more.Weighted, "reject", Rule.reject)

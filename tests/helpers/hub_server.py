@@ -16,10 +16,8 @@ SMALL = 100  # bytes; such files are always sent whole
 
 
 class Server(ThreadingHTTPServer):
-    """`files` has the contents by `owner/repository/file`, `requests` each request with its Range.
-
-    The first `breaks` answers with a file whose path contains `only` end in the middle of it. With
-    `stalls` they wait there until `closed`.
+    """`files` by `owner/repository/file`, `requests` with a Range. The first `breaks` answers
+    with a path that contains `only` are cut in the middle, or with `stalls` wait until `closed`.
     """
 
     daemon_threads = True

@@ -158,9 +158,8 @@ def shifts(page: Page) -> list[tuple[float, list[str]]]:
     )
 
 
-# What axe-core calls serious or critical on the page as it is now, in a light and a dark theme, by
-# theme. Of the dark one only rules about colours are asked once more. Changes of colour must be
-# over, not on their way, when it looks.
+# What axe-core calls serious or critical on the page as it is now, by theme. Of the dark one only
+# rules about colours are asked. Changes of colour must be over when it looks.
 FAULTS = """async () => {
   const found = {};
   const still = document.head.appendChild(document.createElement("style"));
