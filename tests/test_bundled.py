@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -110,10 +109,9 @@ WRONG: list[tuple[str, Any, str]] = [
     ("picture", {"num_patches": 8}, "a picture decoder that does not go with its image"),
     ("preset", {"cfg_scale": 99}, "json: cfg_scale must be .*, got 99"),
     ("preset", [1], "must be an object, got"),
-]
-WRONG += [
-    ("drafter", {"feature_layers": layers}, re.escape(f"feature layers are {layers}"))
-    for layers in ([2, 1], [1, 3], [True, 2])
+    ("drafter", {"feature_layers": [2, 1]}, r"feature layers are \[2, 1\]"),
+    ("drafter", {"feature_layers": [1, 3]}, r"feature layers are \[1, 3\]"),
+    ("drafter", {"feature_layers": [True, 2]}, r"feature layers are \[True, 2\]"),
 ]
 
 

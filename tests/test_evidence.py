@@ -106,11 +106,8 @@ def test_with_shared_noise_draws_are_compared(pipe: Pipeline, method: Method, as
             assert (tree["tokens"][node] == drawn_after[parents[node]]) == (node in path)
             found += 1
         accepted = {parents[node]: node for node in path[1:]}
-        compared = {
-            node
-            for node, parent in enumerate(parents)
-            if node and parent in drawn_after and node <= accepted.get(parent, node)
-        }
+        below = [(n, above) for n, above in enumerate(parents) if n and above in drawn_after]
+        compared = {n for n, above in below if n <= accepted.get(above, n)}
         assert {node for (node,) in rows} == compared, "each child up to the accepted one"
         before = after
     assert found and not any(events["trials"])
@@ -180,16 +177,14 @@ TREE = [0, 0, 0, 0, 1, 1, 4]  # three children, two below the first, one below t
 SOME = [[1, 0.1, 0.1, 0.2], [2, 0.1, 0.1, 0.2]]  # the rule's numbers of two of the three children
 
 
-def events_of(
-    parents: list[int], *steps: tuple[int, list[int]], trials: list[list[float]] | None = None
-) -> Any:
+def events_of(parents: list[int], *steps: tuple[int, list[int]], trials: Any = ()) -> Any:
     """Events of steps, each with the tokens that it added and its path."""
     committed: list[int] = [1]
     trees: list[dict[str, Any]] = [FIRST]
     for added, path in steps:
         committed.append(committed[-1] + added)
         trees.append({"tokens": [7] * len(parents), "parents": parents, "path": path})
-    return {"committed": committed, "trees": trees, "trials": [[], *[trials or []] * len(steps)]}
+    return {"committed": committed, "trees": trees, "trials": [[], *[trials] * len(steps)]}
 
 
 def test_siblings_are_tried_until_one_is_kept() -> None:

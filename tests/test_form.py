@@ -295,9 +295,8 @@ def test_a_frame_holds_only_what_is_new(tmp_path: Path, monkeypatch: pytest.Monk
     assert [w.page_run in answer for answer in (opening, *frames)].count(True) == 1
     views = [json.loads(answer[w.stage]) for answer in frames]
     assert len(views) > 50 and not any("pictures" in view for view in views)
-    marks = Counter(
-        (method, *mark) for view in views for method, new in view["fresh"].items() for mark in new
-    )
+    fresh = [told for view in views for told in view["fresh"].items()]
+    marks = Counter((method, *mark) for method, new in fresh for mark in new)
     assert 0 < max(marks.values()) <= FRAMES_TOLD, "told again a few times alone"
     page_run = opening[w.page_run]
     for method, entry in page_run.record["methods"].items():
