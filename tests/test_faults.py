@@ -92,9 +92,6 @@ def failing(
     monkeypatch.setattr(part, name, wrapped)
 
 
-# -- memory
-
-
 def test_what_fits_into_memory_goes_on(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory that idle runners hold may be what the next run lacks."""
 
@@ -139,9 +136,6 @@ def test_an_early_fault_is_every_methods(pipe: Pipeline, monkeypatch: pytest.Mon
     assert all(isinstance(one, MethodFailed) and DEAD in one.message for one in found.values())
     with pytest.raises(RuntimeError, match="The GPU reported a fault"):
         pipe.generate(PROMPT)
-
-
-# -- files
 
 
 def test_every_damaged_file_of_a_model_folder_is_named(folder: Path, tmp_path: Path) -> None:

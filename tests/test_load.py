@@ -59,9 +59,6 @@ def url(server: str) -> str:
     return server.rstrip("/")
 
 
-# -- turns
-
-
 def test_the_turn_keeps_runs_apart(tiny_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """A visitor's run begins behind one of Python, which is told, and which no look delays."""
     seeds, take = list[int](), Drawing.next
@@ -89,9 +86,6 @@ def test_a_lent_process_needs_no_turn_of_its_own(tiny_service: Service) -> None:
     with tiny_service.wait().turn():
         *_, last = tiny_service._frames(request)
     assert isinstance(last, Result)
-
-
-# -- leaving
 
 
 @pytest.mark.slow
@@ -157,9 +151,6 @@ def test_a_deadline_ends_runs(tiny_service: Service, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tiny_service, "run_seconds", 0.0)
     *_, failed = tiny_service.frames(tiny_service.request("a lantern", ["vanilla"], {"seed": 1}))
     assert isinstance(failed, MethodFailed) and "they were over" in failed.message
-
-
-# -- health and log
 
 
 def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,9 +227,6 @@ def test_warnings_are_logged_once() -> None:
     assert passes(logging.WARNING, "other")
     for level in (logging.INFO, logging.ERROR):  # a line per run, whatever it says
         assert passes(level, "again") and passes(level, "again")
-
-
-# -- all of it together, and the end
 
 
 @pytest.mark.slow
