@@ -44,6 +44,7 @@ def test_gains_are_ratios_within_a_round() -> None:
         {"vanilla": made_run("vanilla", v, 15), "lantern++": made_run("lantern++", o, 5)}
         for v, o in seconds
     ]
+    runs[0]["lantern++"]["sizes"] = [5]  # none took two tokens at once
     kinds = "animals", "objects", "animals"
     rounds = [{"kind": kind, "runs": run} for kind, run in zip(kinds, runs, strict=True)]
     rows = {name: name for name in runs[0]}
@@ -55,7 +56,7 @@ def test_gains_are_ratios_within_a_round() -> None:
     assert row["ms_draft"] + row["ms_verify"] + row["ms_commit"] == pytest.approx(step)
     means = row["seconds"]["median"], row["steps"], row["mean_accepted_length"], row["changed"]
     assert means == (2.0, 5, 3.0, 0.25)
-    assert row["depths"] == [(12, 9, 6)] and row["sizes"] == [3, 12], "counts add up"
+    assert row["depths"] == [(12, 9, 6)] and row["sizes"] == [7, 8], "counts add up"
     found = by_kind(rounds, rows)
     assert {kind: of["rounds"] for kind, of in found.items()} == {"animals": 2, "objects": 1}
     assert found["objects"]["methods"]["lantern++"] == {"gain": 2.0, "mean_accepted_length": 3.0}
