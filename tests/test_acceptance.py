@@ -1,6 +1,4 @@
-"""Acceptance rules and the walk over a tree against the plain reference, one token at a time, also
-at every edge.
-"""
+"""Acceptance rules and the walk over a tree against the plain reference, also at every edge."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ ENDS = [
 
 
 def edge_probs(seed: int) -> Tensor:
-    """[nodes, V]: point masses, two tokens, tiny numbers beside large ones, flat ones, and one that
-    underflows.
-    """
+    """[nodes, V]: point masses, two tokens, tiny numbers beside large ones, and flat ones."""
     generator = torch.Generator().manual_seed(seed)
     eye = torch.eye(VOCAB)
     pairs = eye * 0.5 + eye.roll(1, 0) * 0.5
@@ -42,9 +38,7 @@ def edge_probs(seed: int) -> Tensor:
 
 
 def tried(p: Tensor, q: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Four children of each node drawn from q [nodes, V], and the uniforms that they are held
-    against, which keep away from where a verdict hangs on rounding.
-    """
+    """Four children of each node drawn from q [nodes, V], and uniforms away from rounding."""
     generator = torch.Generator().manual_seed(seed)
     tokens = draw_without_replacement(q, torch.rand(len(q), 4, generator=generator))
     return tokens, 0.05 + 0.9 * torch.rand(len(p), 4, generator=generator)
@@ -53,9 +47,8 @@ def tried(p: Tensor, q: Tensor, seed: int) -> tuple[Tensor, Tensor]:
 def plainly(
     near: reference.Near, p: list[float], tokens: list[int], q: list[float] | None, u: list[float]
 ) -> tuple[int, list[float], float]:
-    """As `reference.relaxed`, and what the verdict of an accepted child hangs on without its
-    neighbours. Where nothing is left of p, p without the child stands in, and p itself where that
-    is nothing too.
+    """As `reference.relaxed`, and what an accepted child's verdict hangs on without its neighbours.
+    Where nothing is left of p, p without the child stands in, or p itself.
     """
     p, found = [chance / sum(p) for chance in p], None
     for rank, x in enumerate(tokens):
@@ -84,8 +77,7 @@ def test_decide_equals_its_reference(
     left = verdict.residual[verdict.rank < 0]
     assert bool((left >= 0).all()) and bool((left.sum(-1) > 0).all())
     residuals = verdict.residual / verdict.residual.sum(-1, keepdim=True)
-    # Where p and q are equal but for rounding, which tokens rounding leaves differs, and none is
-    # wrong.
+    # Where p and q are equal but for rounding, what rounding leaves differs, and none is wrong.
     apart = (p - q).clamp(min=0).sum(1)
     compared = ((apart == 0) | (apart >= 1e-5) | (not sampled)).nonzero()[:, 0].tolist()
     assert len(compared) >= 60 + 30
@@ -102,31 +94,26 @@ def test_decide_equals_its_reference(
 
 @pytest.mark.parametrize("rule", [Rule(), *RULES, *ENDS], ids=str)
 def test_greedy_a_draft_is_the_likeliest_or_would_be_with_its_neighbours(rule: Rule) -> None:
-    """And is marked in the second case alone."""
     p, neighbours = random_probs(100, VOCAB, 4), neighbour_table(VOCAB)
     tokens, _ = tried(p, random_probs(100, VOCAB, 5), 6)
     near = near_of(rule, neighbours)
     verdict = decide_greedy(rule, p, Children(tokens, None, neighbours))
     lists = (part.tolist() for part in (p, tokens, verdict.accepted, verdict.relaxed))
     for row, drafts, accepted, marked in zip(*lists, strict=True):
-        best = row.index(max(row))
-        lent = [
-            x != best and row[x] + sum(row[y] for y in near(row, x)) > row[best] for x in drafts
-        ]
+        top = row.index(max(row))
+        lent = [x != top and row[x] + sum(row[y] for y in near(row, x)) > row[top] for x in drafts]
         assert marked == lent
-        assert accepted == [x == best or more for x, more in zip(drafts, lent, strict=True)]
+        assert accepted == [x == top or more for x, more in zip(drafts, lent, strict=True)]
 
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
 def test_a_draft_is_marked_where_the_exact_rule_refuses_it(sampled: bool) -> None:
     """Token 0, of p .25 and q .5 or 1: at a uniform of p / q it is refused."""
-    p, x, neighbours = torch.tensor([[0.25, 0.25, 0.5]]), torch.tensor([[0]]), neighbour_table(3)
+    p, x, near = torch.tensor([[0.25, 0.25, 0.5]]), torch.tensor([[0]]), neighbour_table(3)
     q, at = (torch.tensor([[0.5, 0.25, 0.25]]), 0.5) if sampled else (None, 0.25)
     for number in (at - 2.0**-25, at, at + 2.0**-24):
         u = torch.tensor([[number]])
-        exact, relaxed = (
-            decide(rule, p, x, q, neighbours, u) for rule in (Rule(), Lantern(2, 0.75))
-        )
+        exact, relaxed = (decide(rule, p, x, q, near, u) for rule in (Rule(), Lantern(2, 0.75)))
         assert exact.rank.tolist() == [-1 if number >= at else 0] and relaxed.rank.tolist() == [0]
         assert relaxed.relaxed.tolist() == [[number >= at]]
 
@@ -144,9 +131,6 @@ def test_equal_vectors_are_nearest_and_none_is_its_own_neighbour() -> None:
     assert all(set(nearest[token]) == equal - {token} for token in equal)
 
 
-# -- the walk
-
-
 def grown(seed: int) -> Tree:
     """A random tree: up to three children a node, and three levels."""
     numbers = random.Random(seed)
@@ -160,9 +144,7 @@ def grown(seed: int) -> Tree:
 def walk(
     near: reference.Near, draft: Draft, p: list[list[float]], u: list[list[float]]
 ) -> tuple[list[int], list[str]]:
-    """The tokens that a walk commits by the reference, and their kinds. A node has a uniform for
-    each child, and one for the token after it.
-    """
+    """The tokens that a walk commits by the reference, and their kinds."""
     tree, tokens, node = draft.tree, draft.tokens.tolist(), 0
     found: list[int] = []
     kinds: list[str] = []

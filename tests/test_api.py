@@ -1,15 +1,18 @@
-"""The API as its users call it: through gradio_client and through plain HTTP."""
+"""The API as its users call it: through gradio_client, plain HTTP and MCP."""
 
 from __future__ import annotations
 
+import base64
 import gc
 import json
 import runpy
 import sys
 from collections.abc import Iterator
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 from weakref import ref
 
 import gradio as gr
@@ -18,7 +21,7 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from PIL import Image
-from tiny import ran
+from tiny import awaited, ran, served
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import NotAllowed
@@ -47,31 +50,28 @@ def client(server: str) -> Client:
 
 
 def test_comparison_holds_together(client: Client) -> None:
-    """Pictures and numbers are the record's. Methods run in the table's order; answers before the
-    last tell how far each is.
-    """
-    asked = {"methods": list(METHODS)[::-1], "seed": 7, "settings": SMALL}
+    settings = SMALL | {"window": 3, "draft_depth": None}
+    asked = {"methods": list(METHODS)[::-1], "seed": 7, "settings": settings}
     *parts, (images, record) = client.submit(PROMPT, **asked, api_name="/compare")
     told = [at for _, part in parts if "progress" in part for at in part["progress"].values()]
     assert told and all(set(at) == {"tokens", "steps", "seconds"} for at in told)
     assert list(images) == record["order"] == list(record["methods"]) == list(METHODS)
     assert (record["prompt"], record["unknown_words"]) == (PROMPT, ["zebra"])
-    assert (record["settings"]["seed"], record["settings"]["lantern_k"]) == (7, 10)
+    assert record["settings"] == Settings(seed=7, window=3, **SMALL).as_dict()
+    assert record["methods"]["sjd"]["nodes"] == 3
     vanilla = record["methods"]["vanilla"]
-    for name, stats in record["methods"].items():
-        assert stats["tokens"] == len(stats["token_ids"]) == 256
-        assert stats["steps"] == len(stats["accepted_lengths"])
-        assert stats["decode_seconds"] == pytest.approx(sum(stats[part] for part in PARTS))
-        assert stats["tokens_per_second"] == pytest.approx(256 / stats["decode_seconds"])
-        assert stats["speedup"] == pytest.approx(
-            vanilla["decode_seconds"] / stats["decode_seconds"]
-        )
+    for name, row in record["methods"].items():
+        assert row["tokens"] == len(row["token_ids"]) == 256
+        assert row["steps"] == len(row["accepted_lengths"])
+        assert row["decode_seconds"] == pytest.approx(sum(row[part] for part in PARTS))
+        assert row["tokens_per_second"] == pytest.approx(256 / row["decode_seconds"])
+        assert row["speedup"] == pytest.approx(vanilla["decode_seconds"] / row["decode_seconds"])
         # The prefill's token is no step's; the last step may overshoot the picture's end.
-        assert stats["mean_accepted_length"] * stats["steps"] == pytest.approx(255)
-        assert sum(stats["accepted_lengths"]) >= 255
-        assert (stats["changed"] == 0) == METHODS[name].lossless and stats["changed"] < 1
+        assert row["mean_accepted_length"] * row["steps"] == pytest.approx(255)
+        assert sum(row["accepted_lengths"]) >= 255
+        assert (row["changed"] == 0) == METHODS[name].lossless and row["changed"] < 1
         with Image.open(images[name]) as picture:
-            assert picture.size == (256, 256) and image_hash(picture) == stats["image_sha256"]
+            assert picture.size == (256, 256) and image_hash(picture) == row["image_sha256"]
             assert picture.info["prompt"] == PROMPT and picture.info["method"] == name
     assert (vanilla["steps"], vanilla["nodes"]) == (255, 1)
 
@@ -90,9 +90,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("endpoint", "changes", "begins"), REFUSED)
-def test_what_is_refused_gets_its_sentence(
-    server: str, endpoint: str, changes: dict[str, Any], begins: str
-) -> None:
+def test_what_is_refused(server: str, endpoint: str, changes: dict[str, Any], begins: str) -> None:
     body = json.dumps({"prompt": PROMPT} | changes)
     headers = {"Content-Type": "application/json"}
     call = f"{server}gradio_api/call"
@@ -103,9 +101,7 @@ def test_what_is_refused_gets_its_sentence(
     assert event == "event: error" and told.startswith(begins) and len(told) < 400
 
 
-def test_a_failing_method_leaves_the_others(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_method_leaves_the_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Pipeline.config
 
     def broken(self: Pipeline, plan: Planned) -> Any:
@@ -123,7 +119,6 @@ def test_a_failing_method_leaves_the_others(
 
 
 def test_a_prompt_is_enough_and_gradios_ready_code_has_one(client: Client) -> None:
-    """*Use via API* shows every parameter with its default."""
     picture, numbers = client.predict("a red zebra lantern", api_name="/draw")
     with Image.open(picture) as image:
         assert image.size == (256, 256) and image.info["method"] == "lantern++"
@@ -138,7 +133,6 @@ def test_a_prompt_is_enough_and_gradios_ready_code_has_one(client: Client) -> No
 
 
 def test_rows_of_an_answer_are_kept(client: Client) -> None:
-    """By both calls: all methods draw on from the same rows."""
     first = client.predict(PROMPT, "vanilla", 7, SMALL, api_name="/draw")[1]["tokens"]
     keep = first[: 9 * 16]
     told = client.predict(PROMPT, "vanilla", 7, SMALL, keep, api_name="/draw")[1]
@@ -150,7 +144,6 @@ def test_rows_of_an_answer_are_kept(client: Client) -> None:
 
 
 def test_a_race_that_is_repeated_has_the_range_of_its_speedups(client: Client) -> None:
-    """A brief record has the numbers alone, and none of repeats that were not asked for."""
     ask = partial(client.predict, "a red lantern", api_name="/compare")
     pictures, record = ask(methods=["vanilla", "sjd"], repeats=3)
     assert set(pictures) == {"vanilla", "sjd"}
@@ -165,12 +158,8 @@ def test_a_race_that_is_repeated_has_the_range_of_its_speedups(client: Client) -
     assert not any(isinstance(value, list) for value in entry.values())
 
 
-def test_a_race_is_repeated_as_long_as_a_call_may_last_and_one_is_kept(
-    tiny_service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An hour here: the clock is past it at the end of the fourth race. Pictures and steps are kept
-    of one, and of the others the seconds. On a Space others wait, and five races are the most.
-    """
+def test_repeats_have_a_deadline(tiny_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is past it in the fourth race. On a Space others wait: five are the most."""
     clock = iter((0.0, 1000.0, 2000.0, 3500.0, 3700.0))
     monkeypatch.setattr("lantern_demo.ui.api.perf_counter", clock.__next__)
     seen: list[ref[Result]] = []
@@ -193,14 +182,6 @@ def test_a_race_is_repeated_as_long_as_a_call_may_last_and_one_is_kept(
         next(answers(tiny_service, "a red lantern", ["sjd"], repeats=6))
 
 
-def test_settings_come_in_one_object(client: Client) -> None:
-    settings = {"window": 3, "seed": 9, "temperature": 0.9, "draft_depth": None}
-    asked = {"methods": ["sjd"], "settings": settings}
-    record = client.predict("a red lantern", **asked, api_name="/compare")[1]
-    assert record["settings"] == Settings(seed=9, temperature=0.9, window=3).as_dict()
-    assert record["methods"]["sjd"]["nodes"] == 3
-
-
 def test_a_prompt_is_completed_as_on_the_page_or_refused(client: Client) -> None:
     draw = partial(client.predict, method="vanilla", api_name="/draw")
     with pytest.raises(AppError, match=r"Try: a horse$"):
@@ -218,11 +199,9 @@ def test_form_link_and_python_refuse_a_setting_by_one_sentence(tiny_service: Ser
     wrong: dict[str, Any] = {"seed": -1, "cfg_scale": 21, "lantern_k": 1001, "noise": "x"}
     for name, value in wrong.items():
         told = set()
-        for way in (
-            partial(Settings, **{name: value}),
-            partial(tiny_service.request, "a lantern", None, {name: value}),
-            partial(link.read, {name: str(value)}, tiny_service.info),
-        ):
+        request = partial(tiny_service.request, "a lantern", None, {name: value})
+        read = partial(link.read, {name: str(value)}, tiny_service.info)
+        for way in (partial(Settings, **{name: value}), request, read):
             with pytest.raises(NotAllowed) as refused:
                 way()
             told.add(str(refused.value))
@@ -241,7 +220,6 @@ def test_model(client: Client) -> None:
 
 
 def test_documentation(server: str) -> None:
-    """Only the API is public, and its description has a line for each parameter."""
     endpoints = httpx.get(f"{server}gradio_api/info").json()["named_endpoints"]
     assert set(endpoints) == {"/draw", "/compare", "/model"}
     for name in ("/compare", "/draw"):
@@ -270,6 +248,37 @@ def test_example_client(
     out = capsys.readouterr().out
     assert out.splitlines()[0] == "Model: tiny"
     assert "eagle2" in out and "zebra" in out
+
+
+async def told(address: str) -> tuple[list[Any], Any, Any]:
+    """The tools, and what they say to a prompt and to none, of a client that asks for progress."""
+    import mcp
+    from mcp.client.streamable_http import streamablehttp_client
+
+    async with (
+        streamablehttp_client(f"{address}gradio_api/mcp/") as (read, write, _),
+        mcp.ClientSession(read, write) as session,
+    ):
+        await session.initialize()
+        tools = (await session.list_tools()).tools
+        draw = partial(session.call_tool, "draw", progress_callback=AsyncMock())
+        asked = {"prompt": "a zebra lantern", "seed": 3}
+        return tools, await draw(asked), await draw({"prompt": ""})
+
+
+def test_draws_by_mcp(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mcp", reason="MCP is not installed; it comes with gradio[mcp]")
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    monkeypatch.setenv("GRADIO_MCP_SERVER", "True")
+    with served(tiny_model) as (url, _):
+        tools, drawn, refused = awaited(told(url))
+    schemas = {tool.name: tool.inputSchema["properties"] for tool in tools}
+    assert set(schemas) == {"draw", "compare", "model"}
+    assert set(schemas["draw"]) == {"prompt", "method", "seed", "settings", "keep"}
+    (picture,) = (part for part in drawn.content if part.type == "image")
+    assert Image.open(BytesIO(base64.b64decode(picture.data))).size == (256, 256)
+    assert not drawn.isError and "zebra" in drawn.content[-1].text
+    assert refused.isError and "prompt is empty" in refused.content[0].text
 
 
 @pytest.mark.slow

@@ -1,6 +1,4 @@
-"""The audit of losslessness: its exact distributions, its statistics, and that it tells sound
-methods from faulty ones.
-"""
+"""The audit of losslessness: its laws, its statistics, and what it says of faulty methods."""
 
 from __future__ import annotations
 
@@ -16,19 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from lantern_demo.bench import audit
+from lantern_demo.bench import audit, toy
 from lantern_demo.bench.audit import Cell, cells_of, main, rows_of, run_cell
 from lantern_demo.bench.chi_square import chi_square, distance, expected_distance, worst_stretch
-from lantern_demo.bench.toy import (
-    CASES,
-    LENGTH,
-    PREFIXES,
-    VOCAB,
-    Tables,
-    ToyTarget,
-    index_of,
-    joint,
-)
+from lantern_demo.bench.toy import CASES, LENGTH, PREFIXES, VOCAB, Tables, ToyTarget
 from lantern_demo.decoding.accept import Verdict
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.interfaces import Pass
@@ -47,12 +36,9 @@ def quick(same_threads: None) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_exact_distribution_is_that_of_the_tables(case: str) -> None:
-    """The drafter is wrong, and similar."""
     tables, sampling = Tables(CASES[case]), CASES[case].sampling
-    p, q = (
-        probabilities(guide(rows, sampling.cfg_scale), sampling)[:PREFIXES].double().numpy()
-        for rows in (tables.target, tables.drafter)
-    )
+    guided = [guide(rows, sampling.cfg_scale) for rows in (tables.target, tables.drafter)]
+    p, q = (probabilities(rows, sampling)[:PREFIXES].double().numpy() for rows in guided)
     assert 0.1 < abs(p - q).sum(1).mean() / 2 < 0.7
     behind = tables.conditionals()
     numpy.testing.assert_allclose(behind, p, rtol=1e-5, atol=1e-30)
@@ -63,7 +49,7 @@ def test_the_exact_distribution_is_that_of_the_tables(case: str) -> None:
         for token in tokens:
             chance *= behind[prefix, token]
             prefix = prefix * VOCAB + token + 1
-        assert index_of(list(tokens)) == len(wanted)
+        assert toy.index_of(list(tokens)) == len(wanted)
         wanted.append(chance)
     numpy.testing.assert_allclose(exact, wanted, rtol=1e-9)
     assert abs(exact.sum() - 1) < 1e-12
@@ -98,18 +84,15 @@ def test_the_expected_distance_is_that_of_a_multinomial() -> None:
 
 
 def at_distance(case: str, far: float) -> numpy.ndarray:
-    """The distribution of a decoder whose conditionals are wrong at random, `far` from the exact.
-
-    A fault raises or lowers each conditional probability by one share.
-    """
+    """The law, `far` from the exact, of a decoder whose conditionals are wrong by one share."""
     exact = Tables(CASES[case]).conditionals()
     signs = numpy.random.default_rng(0).choice([-1.0, 1.0], exact.shape)
     low, high = 0.0, 0.99
     for _ in range(20):
         share = (low + high) / 2
         wrong = exact * (1 + share * signs)
-        wrong = joint(wrong / wrong.sum(1, keepdims=True))
-        if distance(wrong, joint(exact)) > far:
+        wrong = toy.joint(wrong / wrong.sum(1, keepdims=True))
+        if distance(wrong, toy.joint(exact)) > far:
             high = share
         else:
             low = share
@@ -118,9 +101,7 @@ def at_distance(case: str, far: float) -> numpy.ndarray:
 
 @pytest.mark.parametrize("case", ["cold", "top-p"])
 def test_a_row_finds_the_distance_that_it_says_nine_times_in_ten(case: str) -> None:
-    """In 50 simulated audits 45 are expected; fewer than 38 come by chance once in 1,000. A sound
-    decoder is found 3 times in 10,000.
-    """
+    """Of 50 audits 45 are expected; chance gives fewer than 38 once in 1,000."""
     shape = (VOCAB,) * LENGTH
     probs = Tables(CASES[case]).sequences().reshape(shape)
 
@@ -192,9 +173,7 @@ class WrongCommit(ToyTarget):
 
 
 @pytest.mark.parametrize("broken", [WrongMask, WrongCommit])
-def test_what_a_target_is_told_wrongly_shows(
-    broken: type[ToyTarget], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_target_shows(broken: type[ToyTarget], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "ToyTarget", broken)
     assert run_cell(Cell("eagle1", "independent", "top-p"), 60).stretch_p < 1e-6
     assert run_cell(Cell("eagle1", "shared", "top-p"), 12).differ
@@ -208,7 +187,6 @@ def test_relaxed_methods_show_their_distance_and_must() -> None:
 
 
 def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With each noise that it may have."""
     later = Method("later", "Later", StaticTree, Rule(), True, "A row that was added.")
     monkeypatch.setitem(METHODS, "later", later)
     noises = {name: {cell.noise for cell in cells_of([name], ["cold"])} for name in METHODS}
@@ -221,7 +199,6 @@ def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_report_says_what_ran_and_what_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With shared noise lossless methods draw vanilla's sequences, and all of them pass."""
     out = tmp_path / "audit.json"
     asked = ["--runs", "60", "--processes", "1", "--cases", "cold", "top-p", "--out", str(out)]
     # so few runs need not see what is lossy
@@ -236,9 +213,7 @@ def test_the_report_says_what_ran_and_what_is_wrong(
         assert row.exact or not row.lossless
         assert row.cell.paired == (row.verdict == "vanilla's own") == (row.stretch_p is None)
     wrong = replace(rows[0], stretch_p=1e-5)
-    monkeypatch.setattr(
-        audit, "run_cell", lambda of, *_, **__: replace(wrong, noise=of.noise, case=of.case)
-    )
+    monkeypatch.setattr(audit, "run_cell", lambda of, *_, **__: replace(wrong, **of._asdict()))
     assert main([*asked, "--methods", "vanilla"]) == 1
     found = capsys.readouterr().out
     assert "Not as it should be: vanilla (shared) at cold; vanilla (shared) at top-p; " in found

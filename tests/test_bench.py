@@ -44,10 +44,9 @@ def test_gains_are_ratios_within_a_round() -> None:
         {"vanilla": made_run("vanilla", v, 15), "lantern++": made_run("lantern++", o, 5)}
         for v, o in seconds
     ]
+    runs[0]["lantern++"]["sizes"] = [5]  # none took two tokens at once
     kinds = "animals", "objects", "animals"
-    rounds: list[speed.Round] = [
-        {"kind": kind, "runs": run} for kind, run in zip(kinds, runs, strict=True)
-    ]
+    rounds = [{"kind": kind, "runs": run} for kind, run in zip(kinds, runs, strict=True)]
     rows = {name: name for name in runs[0]}
     row = summarise(rounds, rows)["lantern++"]
     assert row["gain"]["median"] == pytest.approx(2.0 / 1.9)
@@ -57,7 +56,7 @@ def test_gains_are_ratios_within_a_round() -> None:
     assert row["ms_draft"] + row["ms_verify"] + row["ms_commit"] == pytest.approx(step)
     means = row["seconds"]["median"], row["steps"], row["mean_accepted_length"], row["changed"]
     assert means == (2.0, 5, 3.0, 0.25)
-    assert row["depths"] == [(12, 9, 6)] and row["sizes"] == [3, 12], "counts add up"
+    assert row["depths"] == [(12, 9, 6)] and row["sizes"] == [7, 8], "counts add up"
     found = by_kind(rounds, rows)
     assert {kind: of["rounds"] for kind, of in found.items()} == {"animals": 2, "objects": 1}
     assert found["objects"]["methods"]["lantern++"] == {"gain": 2.0, "mean_accepted_length": 3.0}
@@ -75,10 +74,7 @@ def test_an_interval_needs_rounds_and_holds_the_median() -> None:
 
 def test_a_round_runs_all_in_turn_after_a_warm_up() -> None:
     calls: list[tuple[str, int]] = []
-    contestants: dict[str, speed.Contestant] = {
-        name: lambda prompt, seed, name=name: calls.append((name, seed)) or {}
-        for name in ("a", "b")  # type: ignore[misc]
-    }
+    contestants: Any = {of: lambda _, seed, of=of: calls.append((of, seed)) or {} for of in "ab"}
     prompts = speed.prompts_for(8)
     rounds = speed.measure(contestants, prompts)
     assert [(r["prompt"], r["seed"]) for r in rounds] == list(zip(prompts, range(8), strict=True))
@@ -86,9 +82,7 @@ def test_a_round_runs_all_in_turn_after_a_warm_up() -> None:
     assert [seed for _, seed in calls] == [0, 0, *(number // 2 for number in range(16))]
 
 
-def test_the_report_of_speed(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_of_speed(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "speed.json"
     chosen = "--device cpu --methods vanilla lantern++ --prompts 2 --depths --set temperature=0.9"
     chosen += " --tree small chain --noise shared"
@@ -117,8 +111,6 @@ def test_the_report_of_speed(
 
 @pytest.mark.skipif(not shutil.which("git"), reason="there is no git here")
 def test_a_report_names_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a mark where a file differs from it. Without a clone it has none."""
-
     def git(*words: str) -> str:
         identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
         return ran("git", *identity, *words, cwd=tmp_path, check=True).stdout.strip()
@@ -134,9 +126,6 @@ def test_a_report_names_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert report.commit() == commit
     file.write_text("after", encoding="utf-8")
     assert report.commit() == f"{commit}+"
-
-
-# -- speed against nodes
 
 
 def test_each_tree_has_its_number_of_nodes() -> None:
@@ -157,17 +146,13 @@ def test_each_tree_has_its_number_of_nodes() -> None:
         assert planned(METHODS[method], settings, own).drafts == usual
 
 
-def test_the_report_of_nodes(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_of_nodes(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "nodes.json"
     chosen = "--device cpu --methods eagle1 lantern --prompts 1 --nodes 2 4"
     command(bench, "nodes", "--model", folder, "--out", out, *chosen.split())
     found = json.loads(out.read_text(encoding="utf-8"))
-    rows = {
-        (row["temperature"], row["method"], row["shape"], row["nodes"]): row
-        for row in found["rows"]
-    }
+    names = ("temperature", "method", "shape", "nodes")
+    rows = {tuple(row[name] for name in names): row for row in found["rows"]}
     wanted = [("vanilla", "", 1), ("eagle1", "chain", 2), ("eagle1", "chain", 4)]
     wanted += [("eagle1", "tree", 4), ("lantern", "dynamic", 2), ("lantern", "dynamic", 4)]
     assert list(rows) == [(temperature, *one) for temperature in (1.0, 0.7) for one in wanted]

@@ -6,7 +6,6 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,9 +72,7 @@ def held_races(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def test_lanes_are_on_the_first_screen_and_nothing_moves(
     tab: Page, server: str, width: int, height: int, seen: int
 ) -> None:
-    """With the headline, the prompt and Draw above them; on a wide one with why their speeds
-    differ. On a phone there are the first two, the winner's among them.
-    """
+    """With headline, prompt and Draw above them; on a phone the first two, and the winner."""
     tab.set_viewport_size({"width": width, "height": height})
     open_page(tab, server)
     names = tab.locator("#stage .lane h3").all_inner_texts()
@@ -100,31 +97,20 @@ def test_lanes_are_on_the_first_screen_and_nothing_moves(
     assert sum(value for value, _ in moved) < 0.03, moved
 
 
-def test_axe_finds_nothing_serious(tab: Page, server: str) -> None:
-    """On a screen and a phone, light and dark. A planted fault is found."""
-    open_page(tab, server)
-    pages.check_for_axe(tab, "the page")
+def test_axe_finds_nothing_serious(page: Page) -> None:
+    pages.check_for_axe(page, "the page")
     if pages.AXE.exists():
-        tab.evaluate("document.querySelector('.stage .explain').textContent = ''")
+        page.evaluate("document.querySelector('.stage .explain').textContent = ''")
         with pytest.raises(AssertionError, match="a button without a name"):
-            pages.faults_of(tab, "a button without a name")
+            pages.faults_of(page, "a button without a name")
 
 
 # -- a race
 
 
-@dataclass(frozen=True)
-class Raced:
-    """A page on which a race of the usual methods is over, and what was seen on the way."""
-
-    page: Page
-    counts: list[str]  # headlines during the race
-    decoded: list[str]  # phases of lanes whose canvas showed a decoded picture
-    moved: list[tuple[float, list[str]]]
-
-
 @pytest.fixture(scope="module")
-def raced(browser: Browser, server: str) -> Iterator[Raced]:
+def raced(browser: Browser, server: str) -> Iterator[Page]:
+    """A page after a race, which noted the headlines, and the phases of lanes with a picture."""
     with pages.new_tab(browser) as page, pytest.MonkeyPatch.context() as patch:
         page.set_viewport_size({"width": 1280, "height": 800})
         open_page(page, server)
@@ -145,31 +131,29 @@ def raced(browser: Browser, server: str) -> Iterator[Raced]:
             page.locator('#stage [data-phase="drawing"]').first.wait_for()
             pages.faults_of(page, "a race")
         drawn(page, len(DEFAULT))
-        counts, decoded = page.evaluate("[window.headlines, [...window.decoded]]")
-        yield Raced(page, counts, decoded, shifts(page))
+        yield page
 
 
-def test_the_headline_counts_in_a_race_and_names_its_result(raced: Raced) -> None:
-    """Nothing moves by itself from the first view to the end. A lane gets its picture when it
-    arrives: earlier it would look finished beside the squares of another.
-    """
-    leads = [re.search(r" leads: (\d+) of 256 ", told) for told in raced.counts]
+def test_the_headline_counts_in_a_race_and_names_its_result(raced: Page) -> None:
+    """Nothing moves by itself, and no lane has its picture before it arrives."""
+    counts, decoded = raced.evaluate("[window.headlines, [...window.decoded]]")
+    leads = [re.search(r" leads: (\d+) of 256 ", told) for told in counts]
     pieces = [int(found[1]) for found in leads if found is not None]
     assert pieces and pieces == sorted(pieces) and 0 < pieces[-1] <= 256
-    assert any(" is done in " in told for told in raced.counts), "the race has a finish"
-    fastest = min(pages.lanes_of(raced.page), key=lambda lane: lane["seconds"])
-    first = raced.page.locator(".lane[data-first] h3").all_inner_texts()
+    assert any(" is done in " in told for told in counts), "the race has a finish"
+    fastest = min(pages.lanes_of(raced), key=lambda lane: lane["seconds"])
+    first = raced.locator(".lane[data-first] h3").all_inner_texts()
     assert fastest["label"] in first
     told = " and ".join(first) + (" tie: " if len(first) > 1 else " won: ")
     spent = "|".join(f"{fastest['seconds']:.{digits}f}" for digits in (2, 3))
-    expect(raced.page.locator(HEADLINE)).to_have_text(re.compile(f"^{re.escape(told)}({spent})"))
-    assert raced.decoded == ["done"]
-    assert sum(value for value, _ in raced.moved) < 0.05, raced.moved
+    expect(raced.locator(HEADLINE)).to_have_text(re.compile(f"^{re.escape(told)}({spent})"))
+    assert decoded == ["done"]
+    moved = shifts(raced)
+    assert sum(value for value, _ in moved) < 0.05, moved
 
 
-def test_a_pill_says_what_a_methods_speed_cost(raced: Raced) -> None:
-    """Exact methods are held against vanilla's tokens, relaxed ones say their look-alikes."""
-    vanilla, *others = pages.lanes_of(raced.page)
+def test_a_pill_says_what_a_methods_speed_cost(raced: Page) -> None:
+    vanilla, *others = pages.lanes_of(raced)
     assert any(found["changed"] for found in others)
     for found in others:
         told = f"own draw, {found['kinds'].count('r')} look-alikes"
@@ -177,59 +161,48 @@ def test_a_pill_says_what_a_methods_speed_cost(raced: Raced) -> None:
             pairs = zip(vanilla["tokens"], found["tokens"], strict=True)
             differ = sum(a != b for a, b in pairs)
             told = f"{differ} of 256 pieces differ" if differ else "\u2713 the same 256 pieces"
-        expect(raced.page.locator(f"#lane-{found['name']} .pill")).to_have_text(told)
+        expect(raced.locator(f"#lane-{found['name']} .pill")).to_have_text(told)
 
 
-def test_the_strip_has_the_visitors_run_before_the_recorded_ones(raced: Raced) -> None:
-    """With what tells them apart. A click shows a run."""
-    page = raced.page
-    shots = page.locator("#runs button")
+def test_the_strip_has_the_visitors_run_before_the_recorded_ones(raced: Page) -> None:
+    shots = raced.locator("#runs button")
     expect(shots).to_have_count(1 + len(recorded_runs()))
-    seed = page.evaluate("new URLSearchParams(location.search).get('seed')")
+    seed = raced.evaluate("new URLSearchParams(location.search).get('seed')")
     expect(shots.first.locator("small")).to_contain_text(f"seed {seed}")
     expect(shots.last.locator("small")).to_have_text(texts.RECORDED)
-    shots.nth(3).click()
-    expect(page.locator("#status")).to_contain_text("Recorded on")
-    shots.first.click()
-    expect(page.locator("#status")).to_contain_text("Drawn in this visit on")
-    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
 
 
-def test_a_double_click_draws(tab: Page, server: str) -> None:
+def test_a_double_click_draws(page: Page) -> None:
     """Stop then stands where Draw was."""
-    pages.open_page(tab, server)
-    pages.only(tab, "vanilla")
-    tab.locator("#draw").dblclick(delay=60)
-    drawn(tab, 1)
-
-
-def test_back_draws_the_run_before(raced: Raced) -> None:
-    """A run becomes the page's address when it begins. The tests above need this race."""
-    page = raced.page
-    before, tokens = page.url, "lanternRun.lanes[0].tokens"
-    drawn_before = page.evaluate(tokens)
-    entries = page.evaluate("history.length")
     only(page, "vanilla")
-    draw(page)
-    page.wait_for_url(lambda address: address != before)
+    page.locator("#draw").dblclick(delay=60)
     drawn(page, 1)
-    assert page.locator("#stage .place").inner_text() == "", "a lane alone has no place"
-    expect(page.locator(".lane[data-first]")).to_have_count(0)
-    page.go_back()
-    drawn(page, len(DEFAULT))
-    assert page.evaluate(tokens) == drawn_before
-    assert page.evaluate("history.length") == entries + 1, "or nobody could go back further"
 
 
-def test_the_link_of_the_api_opens_the_page_of_it(raced: Raced) -> None:
+def test_back_draws_the_run_before(raced: Page) -> None:
+    """A run becomes the page's address when it begins. The tests above need this race."""
+    before, tokens = raced.url, "lanternRun.lanes[0].tokens"
+    drawn_before = raced.evaluate(tokens)
+    entries = raced.evaluate("history.length")
+    only(raced, "vanilla")
+    draw(raced)
+    raced.wait_for_url(lambda address: address != before)
+    drawn(raced, 1)
+    assert raced.locator("#stage .place").inner_text() == "", "a lane alone has no place"
+    expect(raced.locator(".lane[data-first]")).to_have_count(0)
+    raced.go_back()
+    drawn(raced, len(DEFAULT))
+    assert raced.evaluate(tokens) == drawn_before
+    assert raced.evaluate("history.length") == entries + 1, "or nobody could go back further"
+
+
+def test_the_link_of_the_api_opens_the_page_of_it(raced: Page) -> None:
     """In the page itself: an address alone does not open it."""
-    raced.page.get_by_role("link", name="API", exact=True).click()
-    expect(raced.page.locator(".api-docs")).to_contain_text("/draw")
+    raced.get_by_role("link", name="API", exact=True).click()
+    expect(raced.locator(".api-docs")).to_contain_text("/draw")
 
 
-def test_stop_on_a_phone_leaves_what_was_drawn(
-    tab: Page, server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_on_a_phone(tab: Page, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing moves for the beginning of a run. No number, step or file of another one stays."""
     tab.set_viewport_size({"width": 390, "height": 844})
     open_page(tab, server)
@@ -285,9 +258,7 @@ def test_a_chip_edits_the_line_that_is_drawn(page: Page) -> None:
 
 
 def test_what_is_typed_is_heard_and_an_empty_line_is_refused(page: Page) -> None:
-    """Its chips are lit. Words that are left out are struck, before Draw and after it. What is read
-    as a thing is told. After a refusal, what is on the stage is not left to look like the answer.
-    """
+    """Its chips are lit, and what is left out is struck. No old picture looks like an answer."""
     only(page, "vanilla")
     heard = page.locator("#chips .heard")
     expect(heard).to_be_hidden()
@@ -319,7 +290,6 @@ def test_what_is_typed_is_heard_and_an_empty_line_is_refused(page: Page) -> None
 
 
 def test_the_keys_alone_ask(page: Page) -> None:
-    """A slash comes to the line. Tab stops once at each row of chips, and arrows go through it."""
     keys = page.keyboard
     keys.press("/")
     expect(line(page)).to_be_focused()
@@ -348,7 +318,6 @@ def test_the_keys_alone_ask(page: Page) -> None:
 
 
 def test_changed_settings_are_marked_and_drawn_where_they_are_changed(page: Page) -> None:
-    """The papers' settings warn before anything is drawn. Reset gives the preset back."""
     expect(page.locator("#knob-lantern_k")).not_to_be_visible()
     only(page, "vanilla")
     pages.settings(page)
@@ -384,7 +353,6 @@ def test_changed_settings_are_marked_and_drawn_where_they_are_changed(page: Page
 def test_a_visitor_who_waits_can_leave_and_a_full_queue_leaves_the_page_as_it_is(
     tiny_model: Path, tab: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both are told."""
     monkeypatch.setattr(served, "WAITING", 1)
     with serving(tiny_model) as (server, _):
         open_page(tab, server)
@@ -427,9 +395,7 @@ OVERLAPS = """() => [...document.querySelectorAll("#stage .lane")].flatMap((lane
 
 
 def test_nothing_overlaps_on_a_narrow_phone(tab: Page, server: str) -> None:
-    """320 px is what a window shows at 400 %, and wide letters stand for large ones. Live lanes say
-    more than those of a recording, and most with random numbers of their own.
-    """
+    """320 px is what a window shows at 400 %. Live lanes with noise of their own say the most."""
     open_page(tab, f"{server}?{urlencode({'noise': 'independent', 'methods': ','.join(METHODS)})}")
     expect(tab.locator("#status")).to_contain_text(texts.READY_LINK)
     draw(tab)

@@ -1,6 +1,4 @@
-"""The model that ships with the code, and its picture decoder: how they are kept and what they
-draw.
-"""
+"""The model that ships with the code, and its picture decoder: kept, loaded and drawn with."""
 
 from __future__ import annotations
 
@@ -9,6 +7,7 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,15 +18,13 @@ from tiny import strong, vq_config, write_tiny_model
 from transformers import JanusVQVAEConfig
 
 from examples.make_bundled_model.folder import save
-from lantern_demo import load
+from lantern_demo import Pipeline, Result, load
 from lantern_demo.models import bundled
 from lantern_demo.models import tokenizer as tokenizers
 from lantern_demo.models.bundled import PALETTE
 from lantern_demo.models.llamagen import Drafter
 from lantern_demo.models.tensors import SCALE
 from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
-from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.runs.result import Result
 
 CPU = torch.device("cpu")
 PROMPT = "three red round lanterns over a lake at dusk with a full moon"
@@ -39,7 +36,6 @@ def pipe() -> Pipeline:
 
 
 def test_a_saved_folder_is_the_one_that_was_read(tmp_path: Path) -> None:
-    """With all that it may have. The target has the names of LlamaGen's own files."""
     made = bundled.load(write_tiny_model(tmp_path / "made", grid=4, scale=2), CPU)
     made.drafter = strong(Drafter(replace(made.drafter.config, feature_layers=(1, 2))))
     made.palette = torch.arange(3 * 64).remainder(251).view(64, 3).to(torch.uint8)
@@ -99,22 +95,34 @@ def test_a_target_in_eight_bits_is_within_half_a_step(tmp_path: Path, pipe: Pipe
         bundled.load(tmp_path, torch.device("cpu"))
 
 
-def test_colours_and_presets_of_another_model_are_refused(tiny_model: Path, tmp_path: Path) -> None:
+def test_colours_of_another_model_are_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_model, tmp_path / "model")
     save_file({PALETTE: torch.zeros(63, 3).byte()}, folder / f"{PALETTE}.safetensors")
     with pytest.raises(ValueError, match=rf"{PALETTE}.safetensors must hold 64 colours"):
         load(folder, "cpu")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    for preset, says in (
-        ({"cfg_scale": 99}, r"json: cfg_scale must be .*, got 99"),
-        ([1], "must be an object, got"),
-    ):
-        write_json(folder / "config.json", config | {"preset": preset})
-        with pytest.raises(ValueError, match=says):
-            load(folder, "cpu")
 
 
-# -- the picture decoder
+# A part of a config.json, what it says wrongly -> words of the sentence.
+WRONG: list[tuple[str, Any, str]] = [
+    ("drafter", {"vocab": 32}, "its drafter says vocab 32"),
+    ("tokenizer", {"num_patches": 8}, "an image tokenizer that does not go with its target"),
+    ("picture", {"num_patches": 8}, "a picture decoder that does not go with its image"),
+    ("preset", {"cfg_scale": 99}, "json: cfg_scale must be .*, got 99"),
+    ("preset", [1], "must be an object, got"),
+    ("drafter", {"feature_layers": [2, 1]}, r"feature layers are \[2, 1\]"),
+    ("drafter", {"feature_layers": [1, 3]}, r"feature layers are \[1, 3\]"),
+    ("drafter", {"feature_layers": [True, 2]}, r"feature layers are \[True, 2\]"),
+]
+
+
+@pytest.mark.parametrize(("part", "told", "says"), WRONG, ids=[says for *_, says in WRONG])
+def test_a_wrong_config(part: str, told: Any, says: str, tiny_model: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(tiny_model, tmp_path / "model") / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config[part] = config.get(part, {}) | told if isinstance(told, dict) else told
+    write_json(path, config)
+    with pytest.raises(ValueError, match=says):
+        load(path.parent, "cpu")
 
 
 @torch.inference_mode()
@@ -129,11 +137,8 @@ def test_with_the_tokenizers_weights_it_draws_every_pixel_four_times() -> None:
 
     decoder = decoder_of(12)
     assert decoder.size == 2 * tokenizer.size == 64 and decoder_of(27).size == 96
-    weights = {
-        name: weight
-        for name, weight in tokenizer.vq.state_dict().items()
-        if name.startswith(("decoder.", "post_quant_conv."))
-    }
+    state, parts = tokenizer.vq.state_dict(), ("decoder.", "post_quant_conv.")
+    weights = {name: state[name] for name in state if name.startswith(parts)}
     for end in ("weight", "bias"):  # a pixel shuffle reads the channels colour by colour
         last = f"decoder.conv_out.{end}"
         weights[last] = weights[last].repeat_interleave(4, 0)
@@ -153,14 +158,8 @@ def test_it_draws_for_its_model_folder(tmp_path: Path) -> None:
     assert (found.image_size, found.tokenizer.size, plain.image_size) == (64, 32, 32)
     tokens = torch.arange(16)[None]
     assert torch.equal(plain.draw(tokens), plain.tokenizer.decode(tokens))
-    assert found.picture is not None
     assert torch.equal(found.draw(tokens), found.picture(found.tokenizer.vectors(tokens)))
 
     (folder / "picture" / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"picture must hold weights as .safetensors, and has"):
-        bundled.load(folder, CPU)
-    told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    told["picture"]["num_patches"] = 8
-    write_json(folder / "config.json", told)
-    with pytest.raises(ValueError, match="a picture decoder that does not go with its image"):
         bundled.load(folder, CPU)

@@ -1,6 +1,4 @@
-"""Published checkpoints: every format loads to the numbers it was written from, the program runs on
-it, and each fault gets a sentence that says what to do.
-"""
+"""Published checkpoints: every format loads and draws, and each fault gets a sentence."""
 
 from __future__ import annotations
 
@@ -18,36 +16,26 @@ import torch
 from published import ANOLE, ANOLE_ID, DRAFTER, TEXT_ID
 from tiny import Evil
 
+from lantern_demo import Result, load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import CheckpointError
 from lantern_demo.runs import images
-from lantern_demo.runs.load import load
-from lantern_demo.runs.result import Result
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 CPU = torch.device("cpu")
 PROMPT = "a red lantern over a lake"
 
 
-# -- formats
-
-
 @pytest.mark.parametrize(
     ("model", "written"), [(TEXT_ID, published.networks), (ANOLE_ID, published.anole_networks)]
 )
 def test_conversions_of_the_hub_are_read_where_they_lie(
-    model: str,
-    written: Callable[[], tuple[Any, ...]],
-    folder_of: dict[str, Path],
-    published_cache: Path,
+    model: str, written: Callable[[], Any], folder_of: dict[str, Path], published_cache: Path
 ) -> None:
-    """Eps and theta are the files'; the registry has others, and Anole's theta stands where newer
-    versions of the library write it. No weight is copied or written again, but for queries and keys
-    that turn in pairs.
-    """
+    """Eps and theta are the files'. Only queries and keys that turn in pairs are copied."""
     found = checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model])
     target, drafter, tokenizer = written()
     for ours, theirs in ((found.target, target), (found.drafter, drafter)):
@@ -56,10 +44,8 @@ def test_conversions_of_the_hub_are_read_where_they_lie(
     published.same_weights(found.tokenizer, tokenizer)
     place = re.escape(str(folder_of[model].resolve()))
     maps = Path("/proc/self/maps").read_text(encoding="utf-8")
-    spans = [
-        (int(first, 16), int(end, 16))
-        for first, end in re.findall(rf"^(\w+)-(\w+) .* {place}", maps, re.MULTILINE)
-    ]
+    mapped = re.findall(rf"^(\w+)-(\w+) .* {place}", maps, re.MULTILINE)
+    spans = [(int(first, 16), int(end, 16)) for first, end in mapped]
     for part in (found.target, found.drafter, found.tokenizer):
         paired = isinstance(part, (LlamaGen, Drafter))
         for name, weight in part.named_parameters():
@@ -72,7 +58,6 @@ def test_conversions_of_the_hub_are_read_where_they_lie(
 
 @pytest.mark.parametrize("config", [{"bias": False}, None])
 def test_drafters_without_bias_or_config(config: dict[str, Any] | None, tmp_path: Path) -> None:
-    """What config.json does not say is the template's."""
     folder, bias = published.write_text_model(tmp_path / "m") / "drafter", config is None
     small = Drafter(replace(DRAFTER, bias=bias, eps=1e-6)).requires_grad_(False).eval()
     torch.save(small.state_dict(), folder / "pytorch_model.bin")
@@ -85,10 +70,7 @@ def test_drafters_without_bias_or_config(config: dict[str, Any] | None, tmp_path
 
 
 @pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID])
-def test_on_a_processor_networks_are_modules_in_16_bits(
-    model: str, folder_of: dict[str, Path]
-) -> None:
-    """Rotary tables and the image tokenizer stay in float32."""
+def test_on_a_processor_networks_are_in_16_bits(model: str, folder_of: dict[str, Path]) -> None:
     pipe = load(model, device="cpu", folder=folder_of[model])
     found = pipe.networks
     assert pipe.dtype == "bfloat16" and pipe.target is found.target
@@ -100,7 +82,6 @@ def test_on_a_processor_networks_are_modules_in_16_bits(
 
 
 def test_a_prompt_is_the_vocabularys_tokens_between_marks(anole_model: Path) -> None:
-    """Plain text, of no more tokens than positions."""
     pipe, most = load(ANOLE_ID, device="cpu", folder=anole_model), ANOLE.prefix - 3
     encoded = pipe.networks.text.encode("a red gong over the lake")
     # the file's own start mark is not there twice
@@ -118,13 +99,8 @@ def test_a_prompt_is_the_vocabularys_tokens_between_marks(anole_model: Path) -> 
         pipe.generate(f"{words} red")
 
 
-# -- the program on published models
-
-
 @pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID])
-def test_every_method_draws_and_the_record_says_from_what(
-    model: str, folder_of: dict[str, Path]
-) -> None:
+def test_every_method_draws_and_records_its_sources(model: str, folder_of: dict[str, Path]) -> None:
     pipe = load(model, device="cpu", dtype="float32", folder=folder_of[model])
     assert pipe.available_methods == list(METHODS)
     runs = pipe.compare(PROMPT, list(METHODS), seed=1, window=4)
@@ -137,10 +113,8 @@ def test_every_method_draws_and_the_record_says_from_what(
         assert exact or not METHODS[method].lossless, method
     assert pipe.generate("blue night", "vanilla", seed=1).tokens != vanilla.tokens
     sources = json.loads(json.dumps(vanilla.record))["model"]["sources"]
-    asked = REGISTRY[model].published.sources
-    assert {part: files["file"] for part, files in sources.items()} == {
-        part: files[0].weights for part, files in asked.items()
-    }
+    asked = {part: of[0].weights for part, of in REGISTRY[model].published.sources.items()}
+    assert {part: of["file"] for part, of in sources.items()} == asked
     assert str(Path.home()) not in json.dumps(sources)
     if model == ANOLE_ID:  # the decoder sees the vectors as they are stored
         assert torch.equal(pipe.images.neighbours("decoder"), pipe.images.neighbours("raw"))
@@ -149,7 +123,6 @@ def test_every_method_draws_and_the_record_says_from_what(
 def test_neighbours_are_kept_on_disk(
     text_model: Path, published_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A damaged one is made again."""
     pipe = load(TEXT_ID, device="cpu", folder=text_model)
     made = {kind: pipe.images.neighbours(kind) for kind in ("raw", "decoder")}
     with monkeypatch.context() as patch:
@@ -173,13 +146,8 @@ def test_without_a_drafter_vanilla_and_sjd_run(llamagen_model: Path) -> None:
         pipe.stream(PROMPT, "eagle2")
 
 
-# -- faults
-
+File = tuple[str, Callable[[Path], Path], str]  # of a model, written by a function: its name
 Spoil = Callable[[Path], Any]
-
-
-def removed(path: Path) -> None:
-    path.unlink()
 
 
 def of_bytes(content: bytes) -> Spoil:
@@ -187,13 +155,10 @@ def of_bytes(content: bytes) -> Spoil:
 
 
 def saying(**more: Any) -> Spoil:
-    """A JSON file with other values."""
     return lambda path: path.write_text(json.dumps(json.loads(path.read_bytes()) | more))
 
 
 def having(**tensors: torch.Tensor | None) -> Spoil:
-    """A file with other tensors, or without some."""
-
     def spoil(path: Path) -> None:
         found = torch.load(path, weights_only=False)["model"] | tensors
         torch.save({name: one for name, one in found.items() if one is not None}, path)
@@ -214,37 +179,33 @@ ANOLE_CONFIG = ANOLE_ID, published.write_anole, "Anole-7b-v0.1-hf/config.json"
 ANOLE_WORDS = ANOLE_ID, published.write_anole, "Anole-7b-v0.1-hf/tokenizer.json"
 
 # A file of a model, what spoils it -> words of the sentence that names it.
-FAULTS: list[tuple[tuple[str, Callable[[Path], Path], str], Spoil, str]] = [
+FAULTS: list[tuple[File, Spoil, str]] = [
     (OWN_FORM, of_bytes(b"<html>"), "cannot be read .*; download it again"),
     (OWN_FORM, partial(torch.save, [1, 2]), "no tensors are in it"),
     (OWN_FORM, partial(torch.save, {"model": {}, "more": Evil()}), "download it again"),
     (OWN_FORM, having(extra=torch.zeros(2)), 'Unexpected key.* "extra"'),
     (OWN_FORM, having(**{"norm.weight": None}), 'Missing key.* "norm.weight"'),
     (OWN_FORM, having(**{"norm.weight": torch.zeros(65)}), r"norm.weight.*\[65\].*\[64\]"),
-    (CONFIG, removed, "cannot be read.*download it again"),
+    (CONFIG, Path.unlink, "cannot be read.*download it again"),
     (CONFIG, of_bytes(b"[]"), "it is no JSON object.; download it again"),
     (CONFIG, saying(block_size=1024), "says block_size 1024, but this model has .*another"),
     (WORDS, saying(post_processor=None), "must know <pad> and end a text with </s>"),
     (ANOLE_CONFIG, saying(swin_norm=True), "says swin_norm True, but this model has .*another"),
     (ANOLE_WORDS, marked_elsewhere, "IMGIMGBCZ must be 16 in it, and is 17"),
-    (SHARD, removed, "must hold all files, and has only model-00001-of-00002.safetensors"),
+    (SHARD, Path.unlink, "must hold all files, and has only model-00001-of-00002.safetensors"),
 ]
 
 
 @pytest.mark.parametrize(("file", "spoil", "says"), FAULTS, ids=[says for *_, says in FAULTS])
 def test_a_spoilt_file_is_named_with_its_fault(
-    file: tuple[str, Callable[[Path], Path], str],
-    spoil: Spoil,
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    file: File, spoil: Spoil, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Code in a pickle is not run."""
     monkeypatch.chdir(tmp_path)
     model, write, name = file
     path = write(tmp_path / "m") / name
     spoil(path)
-    named = path.parent if spoil is removed and path.suffix != ".json" else path
+    named = path.parent if spoil is Path.unlink and path.suffix != ".json" else path
     with pytest.raises(CheckpointError, match=rf"{re.escape(str(named))}.*{says}"):
         load(model, device="cpu", folder=tmp_path / "m")
     assert not (tmp_path / "ran").exists()

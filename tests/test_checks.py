@@ -35,9 +35,7 @@ def outside(relaxes: bool = True, **methods: Callable[..., Any]) -> Rule:
         ({"relaxes": False, "threshold": lambda s, u, q, p: u * 0.5}, "its threshold is not the"),
     ],
 )
-def test_a_wrong_rule_is_refused_when_it_is_registered(
-    methods: dict[str, Any], sentence: str
-) -> None:
+def test_a_wrong_rule_is_refused_when_registered(methods: dict[str, Any], sentence: str) -> None:
     rule = outside(**methods)
     with pytest.raises(ValueError, match=sentence):
         register(Method("own", "Own", StaticTree, rule, False, "Mine.", default=False))

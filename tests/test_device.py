@@ -1,6 +1,4 @@
-"""A GPU that is there and is not used is told of, wherever somebody may look. Memory and processors
-are those that control groups leave, on trees of files as of Linux.
-"""
+"""A GPU that is not used is told of; memory and processors are those that control groups leave."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(
-    old_driver: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unused_gpu_is_told_of(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = str(unused_gpu())
     assert "driver 535.104.05, " in told and "CUDA 13.0" in told and torch.__version__ in told
     with pytest.raises(ValueError, match="finds no GPU that it can use"):
@@ -49,12 +45,8 @@ def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(
     assert unused_gpu() is None
 
 
-def test_a_build_without_cuda_is_told_of(
-    old_driver: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On Windows the usual build is one, and only `nvidia-smi` shows the GPU. Who asks for the
-    processor gets it without a word.
-    """
+def test_without_cuda(old_driver: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows the usual build is one. Who asks for the processor gets it without a word."""
     monkeypatch.setattr(torch.version, "cuda", None)
     old_driver.unlink()
     with pytest.raises(ValueError, match=r"use auto or cpu$"):
@@ -72,9 +64,7 @@ def test_a_build_without_cuda_is_told_of(
     assert unused_gpu() is None
 
 
-def test_other_devices_are_refused_by_the_list_of_those_allowed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_other_devices_are_refused_by_those_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name in ("mps", "cuda:x", ""):
         with pytest.raises(ValueError, match="device must be auto, cpu, cuda or cuda:N, got"):
@@ -87,9 +77,6 @@ def test_other_devices_are_refused_by_the_list_of_those_allowed(
     assert device.pick_device("cuda:1").index == 1
     with pytest.raises(ValueError, match="'cuda:2' is not available here; there are 2"):
         device.pick_device("cuda:2")
-
-
-# -- control groups
 
 
 CPU = torch.device("cpu")

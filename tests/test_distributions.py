@@ -1,6 +1,4 @@
-"""What a node emits: with the exact rule the target's distribution, and with every rule what the
-measured distance says.
-"""
+"""What a node emits: the target's law with the exact rule, and with others the measured one."""
 
 from __future__ import annotations
 
@@ -22,7 +20,6 @@ WAYS = exact_ways()
 
 
 def distance(way: dict[str, Any], tokens: int) -> float:
-    """The measured distance of a run."""
     config = Config(num_tokens=tokens, sampling=Sampling(), neighbours=NEIGHBOURS, **way)
     return picture_tvd(TARGET, DRAFTER, PREFIX, config)
 
@@ -37,8 +34,7 @@ def test_a_relaxed_rule_has_a_distance() -> None:
     assert distance(small("lantern"), 30) > 0.02
 
 
-# What a sure drafter leaves behind its first draw: on both sides of 2^-126, below which float32
-# numbers lose digits, down to the smallest of them, and nothing.
+# What a sure drafter leaves behind its first draw: below 2^-126 float32 numbers lose digits.
 RESTS = [1e-20, 1e-37, 2.0**-124, 2.0**-127, 4e-40, 3 * 2.0**-149, 0.0]
 
 
@@ -82,11 +78,7 @@ def test_the_measured_distance_is_that_of_what_a_node_emits(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", [LanternPlusPlus(2, 1.5), Lantern(2, 0.25)], ids=str)
 def test_a_neighbour_that_meets_the_bound_counts_and_one_above_it_does_not(rule: Rule) -> None:
-    """The bound is .25, of p as float32 numbers.
-
-    Where p meets it but for rounding, rounding decides: a decoder in float64 may then have another
-    law.
-    """
+    """The bound is .25 of p in float32: where p meets it but for rounding, rounding decides."""
     neighbours = torch.tensor([[1, 2], [2, 0], [1, 0]])
     met = torch.tensor([[0.5, 0.25, 0.25]])
     above = torch.nextafter(met, torch.tensor([[0.5, 1.0, 1.0]]))

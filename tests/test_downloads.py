@@ -1,6 +1,4 @@
-"""Downloads from a small Hub on this machine: what is kept, what begins again, and what a failure
-is said to be.
-"""
+"""Downloads from a small Hub on this machine: what is kept, and what a failure is said to be."""
 
 from __future__ import annotations
 
@@ -11,19 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from hub_server import COMMIT, Server, hub_server
-from huggingface_hub import close_session, constants
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import close_session, constants, errors
 from tiny import wait_for
 
 from lantern_demo.models import hub
@@ -39,9 +30,7 @@ FILES["owner/many/config.json"] = b"{}"
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """A Hub that the library asks, as if HF_ENDPOINT named it, its cache, and no waits between its
-    tries. Connections to this machine are made anew, without a proxy that the environment names.
-    """
+    """A Hub that the library asks, as if HF_ENDPOINT named it, without waits between its tries."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100)
@@ -60,12 +49,7 @@ def parts(cache: Path) -> list[Path]:
     return list(cache.rglob("*.incomplete"))
 
 
-# -- what is kept
-
-
-def test_finished_files_are_kept_and_a_broken_connection_is_resumed(
-    server: Server, tmp_path: Path
-) -> None:
+def test_finished_files_are_kept_and_broken_ones_resumed(server: Server, tmp_path: Path) -> None:
     """But after a call that failed the file in flight begins again."""
     server.breaks, server.only = 100, "model-00002"
     with pytest.raises(CheckpointError, match=r"^[^\n]*finished files are kept$"):
@@ -84,11 +68,7 @@ def test_finished_files_are_kept_and_a_broken_connection_is_resumed(
     assert hub.download(SOURCE) == located and not server.requests
 
 
-# -- what a failure is said to be
-
-
-def hub_error(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError) -> HfHubHTTPError:
-    """An answer of the Hub, as its library raises it."""
+def hub_error(status: int, kind: Any = errors.HfHubHTTPError) -> Exception:
     request = httpx.Request("GET", "https://hub.example/x")
     return kind("its own\nwords", response=httpx.Response(status, request=request))
 
@@ -100,14 +80,14 @@ def caused(error: Exception, cause: Exception) -> Exception:
 
 # An error -> what the remedy names.
 REMEDIES: list[tuple[Exception, str]] = [
-    (hub_error(403, GatedRepoError), "ask for access"),
-    (hub_error(404, RepositoryNotFoundError), "if it is private, set HF_TOKEN"),
-    (hub_error(404, RevisionNotFoundError), "give a folder"),
+    (hub_error(403, errors.GatedRepoError), "ask for access"),
+    (hub_error(404, errors.RepositoryNotFoundError), "if it is private, set HF_TOKEN"),
+    (hub_error(404, errors.RevisionNotFoundError), "give a folder"),
     (hub_error(401), "renew the token in HF_TOKEN"),
     (hub_error(429), "wait some minutes"),
-    (caused(LocalEntryNotFoundError("no"), hub_error(503)), "try again later"),
-    (OfflineModeIsEnabled("no"), "unset HF_HUB_OFFLINE"),
-    (LocalEntryNotFoundError("no"), "unset HF_HUB_OFFLINE"),
+    (caused(errors.LocalEntryNotFoundError("no"), hub_error(503)), "try again later"),
+    (errors.OfflineModeIsEnabled("no"), "unset HF_HUB_OFFLINE"),
+    (errors.LocalEntryNotFoundError("no"), "unset HF_HUB_OFFLINE"),
     (ValueError("a login page"), "check the network, the proxy and HF_ENDPOINT"),
     (PermissionError(errno.EACCES, "no", "/hub"), "/hub cannot be written: set HF_HOME"),
     (caused(RuntimeError("no"), OSError(errno.EDQUOT, "no")), "is full: set HF_HOME"),
@@ -121,15 +101,10 @@ def test_a_failure_has_a_remedy(error: Exception, remedy: str) -> None:
     assert said.isprintable() and remedy in said.partition("); ")[2]
 
 
-# -- the end of a program
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the open files")
 def test_a_stopped_program_leaves_no_part_files(tmp_path: Path) -> None:
-    """Nor a traceback, and it ends at once, though threads still download. Part files of other
-    processes, in the same folder, stay.
-    """
+    """It ends at once, though threads still download. Part files of other processes stay."""
     environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     environment |= dict.fromkeys(("HF_HOME", "LANTERN_CACHE"), str(tmp_path))
     target = REGISTRY["llamagen-t2i-256"].published.sources["target"][0]

@@ -49,9 +49,7 @@ def reached(server: Server, url: str) -> bool:
 
 
 @pytest.mark.parametrize(("name", "exempt"), [("HTTP_PROXY", ""), ("all_proxy", "example.com")])
-def test_this_machine_is_reached_without_a_proxy_and_others_through_it(
-    name: str, exempt: str, server: Server
-) -> None:
+def test_only_others_are_reached_through_a_proxy(name: str, exempt: str, server: Server) -> None:
     os.environ.update({name: server.url, "no_proxy": exempt})
     environment.prepare(None)
     assert reached(server, f"{server.url}/own")
@@ -82,7 +80,6 @@ REFUSED = [
 
 @pytest.mark.parametrize(("name", "value", "allowed"), REFUSED)
 def test_a_variable_that_is_in_the_way_is_named(name: str, value: str, allowed: str) -> None:
-    """Others of its kind, which are in order, are not."""
     os.environ.update({"https_proxy": DEAD, name: value})
     with pytest.raises(ValueError, match=f"^{name} must be {allowed}"):
         root() if name == "LANTERN_CACHE" else environment.prepare(None)
@@ -104,9 +101,6 @@ def test_other_variables_of_gradio_are_not_read(tmp_path: Path) -> None:
     os.environ.update(given | kept, GRADIO_SERVER_PORT="")
     assert environment.prepare(None) is None
     assert {name: value for name, value in os.environ.items() if name.startswith("GRADIO_")} == kept
-
-
-# -- the program
 
 
 def test_a_user_without_a_home_and_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from lantern_demo.ui.run_view import picture_of, typical_speedups
 
 
 def test_a_film_shows_the_race_of_a_record(tmp_path: Path) -> None:
-    """It begins covered and ends with the pictures. The host is letters in it, and no path."""
     run = recorded_runs()[0]
     pictures = {name: picture_of(address) for name, address in run.pictures.items()}
     link = address("../../\n" + "x" * 500 + "\u202e", "?prompt=a+cat")
@@ -33,7 +32,6 @@ def test_a_film_shows_the_race_of_a_record(tmp_path: Path) -> None:
     assert sum(shown) == (film.FRAMES - 1) * film.FRAME + film.REST
     assert film.FRAMES // 2 < len(shown) <= film.FRAMES
     (first, _), *_, (last, _) = seen
-    assert isinstance(first, tuple) and isinstance(last, tuple)
     cover = tuple(int(film.COVER[at : at + 2], 16) for at in (1, 3, 5))
     assert max(abs(a - b) for a, b in zip(first, cover, strict=True)) < 12
     assert max(abs(a - b) for a, b in zip(last, cover, strict=True)) > 40
@@ -49,7 +47,6 @@ def test_an_address_is_printed_whole_or_not_at_all() -> None:
 
 
 def test_typical_speedups_are_those_of_such_a_run_alone() -> None:
-    """Not of another machine, of other settings or of another tree; a seed is no other setting."""
     record = recorded_runs()[0].record
     settings = Settings(**record["settings"])
     preset = settings.with_changes(seed=1)
@@ -62,7 +59,6 @@ def test_typical_speedups_are_those_of_such_a_run_alone() -> None:
 
 
 def test_the_bundled_model_has_a_patch_for_each_token() -> None:
-    """Of 16 pixels a side, in a file that a visit can afford."""
     path = BUNDLED / "lantern-scenes" / PATCHES
     with Image.open(path) as patches:
         assert patches.size == (64 * 16, 2048 // 64 * 16)

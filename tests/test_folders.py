@@ -20,12 +20,11 @@ from safetensors.torch import load_file, save_file
 from tiny import awaited, command
 
 from examples.train_drafter.drafter import save_drafter
-from lantern_demo import load
+from lantern_demo import Pipeline, load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
 from lantern_demo.models.llamagen import Drafter
 from lantern_demo.models.tensors import CheckpointError
-from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.ui.page import build
 from lantern_demo.ui.routes import routes
 
@@ -35,7 +34,6 @@ DRAFTING = [method.id for method in METHODS.values() if method.needs_drafter]
 
 
 def copied(files: Path, to: Path, names: dict[str, str]) -> Path:
-    """Copies of files and folders of a model, each in another place."""
     for name, place in names.items():
         there = to / place
         there.parent.mkdir(parents=True, exist_ok=True)
@@ -51,10 +49,7 @@ def of_lantern(files: Path, to: Path) -> Path:
 
 
 def of_lantern_anole(files: Path, to: Path) -> Path:
-    """jadohu/LANTERN, README, Checkpoints: Anole.
-
-    The conversion lacks image decoder and vocabulary, and Meta's file has more than the decoder.
-    """
+    """The same for Anole, with Meta's image decoder, whose file has more, and its vocabulary."""
     hub, meta = to / "Anole-7b-v0.1-hf", to / "chameleon" / "tokenizer"
     copied(files, to, {"anole_drafter": "trained_drafters/anole_drafter", hub.name: hub.name})
     for shard in hub.glob("*.safetensors"):
@@ -87,9 +82,8 @@ def test_the_folders_of_both_readmes_load_as_they_are(
     """No test reaches the Hub: every part is the folder's, and draws what it draws elsewhere."""
     folder = layout(folder_of[model], tmp_path / "mine")
     method = "lantern++" if drafter else "vanilla"
-    pipe, other = (
-        load(model, device="cpu", dtype="float32", folder=of) for of in (folder, folder_of[model])
-    )
+    given = {"device": "cpu", "dtype": "float32"}
+    pipe, other = (load(model, folder=of, **given) for of in (folder, folder_of[model]))
     assert (pipe.networks.drafter is not None) == drafter
     assert pipe.generate(PROMPT, method).tokens == other.generate(PROMPT, method).tokens
     command(checkpoints, "--model", model, "--folder", folder)
@@ -104,9 +98,6 @@ def test_a_part_lies_no_deeper_than_in_a_sub_folder(text_model: Path, tmp_path: 
     says = f"the folder mine holds no text of {TEXT_ID}: none of text/model.* From the Hub: "
     with pytest.raises(CheckpointError, match=says):
         load(TEXT_ID, device="cpu", folder=folder)
-
-
-# -- drafters
 
 
 def of_training(to: Path, prefix: str = "", heads: int = 2) -> Path:
@@ -132,7 +123,6 @@ TRAINED: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("how", TRAINED)
 def test_a_trained_drafter_loads(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By itself, from a home folder, and LANTERN's in the model's folder too."""
     monkeypatch.setenv("HOME", str(tmp_path))
     bare, state = tmp_path / "bare", tmp_path / "state_20"
     published.write_text_model(bare, drafter=False)
@@ -150,9 +140,7 @@ def test_a_trained_drafter_loads(how: str, tmp_path: Path, monkeypatch: pytest.M
         assert pipe.generate(PROMPT, "eagle1").tokens == pipe.generate(PROMPT, "vanilla").tokens
 
 
-def test_a_drafter_of_another_model_or_none_is_refused(
-    llamagen_model: Path, tmp_path: Path
-) -> None:
+def test_a_drafter_of_another_model_is_refused(llamagen_model: Path, tmp_path: Path) -> None:
     heads, words = of_training(tmp_path / "heads", heads=4), tmp_path / "words"
     save_drafter(words, Drafter(replace(DRAFTER, vocab=32)))
     for folder, drafter, says in (
@@ -164,13 +152,9 @@ def test_a_drafter_of_another_model_or_none_is_refused(
             load(TEXT_ID, device="cpu", folder=folder, drafter=drafter)
 
 
-# -- what is told
-
-
 def test_a_model_without_its_drafter_says_so(
     llamagen_model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In the log, on the page, in /model and /healthz: methods and reason, but no path."""
     monkeypatch.setattr(Pipeline, "prepare", lambda _: iter(()))
     monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)
     page = build(TEXT_ID, "cpu", folder=llamagen_model)

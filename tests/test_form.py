@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
@@ -36,7 +36,6 @@ from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left
 from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle, upper_of
 from lantern_demo.ui.components import OVER, RUNS, WAITS, Updates, Widgets, status_html
 from lantern_demo.ui.form import FIELDS, OTHERS, Form, add_numbers, choose, preset
-from lantern_demo.ui.link import query, query_of
 from lantern_demo.ui.recorded import CHIP, Recorded, recorded_runs
 from lantern_demo.ui.recorded import THINGS as THINGS_PICTURES
 from lantern_demo.ui.restore import BACK, RELOAD, Visits, from_link, show_first, show_run
@@ -60,7 +59,6 @@ def demo(folder: Path) -> tuple[Service, Widgets, Form]:
 
 
 BOOK = phrasebook(INFO)
-assert BOOK is not None
 
 
 def hear(asked: Any) -> dict[str, Any]:
@@ -69,7 +67,6 @@ def hear(asked: Any) -> dict[str, Any]:
 
 
 def test_a_prompt_is_heard_while_it_is_typed() -> None:
-    """Its chips, what of it is not drawn, and the nearest thing. A pressed chip edits it."""
     found = hear({"prompt": "two blue katzen at night"})
     parts = {"count": "two", "colour": "blue", "thing": "cat", "time": "at night"}
     assert found["parts"] == parts
@@ -88,7 +85,6 @@ def test_a_prompt_is_heard_while_it_is_typed() -> None:
 
 @pytest.mark.parametrize("asked", [None, [], "x", {"prompt": None}, {"prompt": ["<b>"]}])
 def test_a_stranger_who_asks_what_is_heard_gets_an_answer(asked: Any) -> None:
-    """Also for a chip that no row has, and quickly for a prompt that is too long, which stays."""
     assert hear(asked)["lanterns"]
     for part, phrase in (({"x": 1}, "../.."), ("time", "cat")):
         assert hear({"prompt": "a fox", "part": part, "phrase": phrase})["prompt"] == "a fox"
@@ -136,11 +132,9 @@ class Visitor:
         self.result = updates.get(self.w.result, self.result)
         self.keep = updates.get(self.w.keep, self.keep)
 
-    def comes(
-        self, asked: dict[str, str], came_by: str = "navigate", visited: Sequence[Recorded] = ()
-    ) -> Updates:
+    def comes(self, asked: dict[str, str], came_by: str = "navigate") -> Updates:
         """Open a link -> what it changes on the page."""
-        return from_link(self.service, self.w, self.form, asked, came_by, list(visited)) or {}
+        return from_link(self.service, self.w, self.form, asked, came_by, self.visited) or {}
 
     def presses(self, prompt: str, *methods: str, **fields: Any) -> Iterator[Updates]:
         """Press Draw with a typed prompt, some methods, and what else some fields have."""
@@ -152,9 +146,7 @@ class Visitor:
         given |= {self.w.result: self.result, self.w.keep: self.keep}
         return draw(self.service, self.w, self.w.status, form, given)
 
-    def draws(
-        self, prompt: str = "two red lanterns", *methods: str, **fields: Any
-    ) -> tuple[int, str]:
+    def draws(self, prompt: str = "a cat", *methods: str, **fields: Any) -> tuple[int, str]:
         """The seed of the run, and all that the status said."""
         answers = list(self.presses(prompt, "vanilla", *methods, **fields))
         (page_run,) = [answer[self.w.page_run] for answer in answers if self.w.page_run in answer]
@@ -167,14 +159,10 @@ class Visitor:
         return self.told(repeat(self.service, self.w, self.w.status, self.result, others=others))
 
     def told(self, answers: Iterable[Updates]) -> str:
-        """The status that answers leave."""
         return [answer[self.w.status] for answer in answers if self.w.status in answer][-1]
 
 
-def test_the_nearest_is_drawn_and_what_a_prompt_became_is_told_from_the_first_answer_on(
-    visitor: Visitor,
-) -> None:
-    """Whatever the status says of the race."""
+def test_what_a_prompt_became_is_told_from_the_first_answer_on(visitor: Visitor) -> None:
     w = visitor.w
     answers = list(visitor.presses("a zebra <b>tango</b> at night", "vanilla"))
     (page_run,) = [answer[w.page_run] for answer in answers if w.page_run in answer]
@@ -186,15 +174,14 @@ def test_the_nearest_is_drawn_and_what_a_prompt_became_is_told_from_the_first_an
 
 @pytest.fixture
 def visitor(demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch) -> Visitor:
-    """A visitor whose new seeds are 1000, 1001 and so on."""
+    """A visitor whose new seeds are 1000, 1001 and so on, and whose repeats are one."""
     new = iter(range(1000, 2000))
+    monkeypatch.setattr("lantern_demo.ui.compare.REPEATS", 1)
     monkeypatch.setattr("lantern_demo.ui.compare.secrets.randbelow", lambda _: next(new))
     return Visitor(*demo)
 
 
-def test_draw_with_nothing_changed_takes_a_new_seed_and_otherwise_the_one_that_is_shown(
-    visitor: Visitor,
-) -> None:
+def test_draw_takes_a_new_seed_where_nothing_changed(visitor: Visitor) -> None:
     seed, told = visitor.draws("a cat")
     assert seed == 7 and "seed 7" in told and "new" not in told
     seed, told = visitor.draws("a cat")
@@ -208,10 +195,7 @@ def test_draw_with_nothing_changed_takes_a_new_seed_and_otherwise_the_one_that_i
     assert visitor.draws("a dog")[0] == 1003, "an empty seed is a new one"
 
 
-def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lantern_demo.ui.compare.REPEATS", 1)
+def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(visitor: Visitor) -> None:
     visitor.draws("a cat")
     upper = visitor.result.record["methods"]["vanilla"]["token_ids"][:8]
     visitor.keep = upper_of(visitor.result, "vanilla", 2)
@@ -223,15 +207,13 @@ def test_the_rest_of_a_picture_is_drawn_with_a_new_seed(
     (lane, _) = results_view(record, {}, "live")["lanes"]
     assert (lane["kept"], lane["tokens"][:8], lane["total"]) == (8, upper, 8)
     assert live_view(visitor.result)["kept"] == tuple(upper)
-    assert "keep" not in query(record, Settings()), "a link draws all rows"
+    assert "keep" not in link.query(record, Settings()), "a link draws all rows"
     assert texts.REPRODUCED in visitor.repeats()
     assert visitor.draws("a cat", "lantern++")[0] == 1000, "the one that is shown"
     assert not kept_of(visitor.result.record["methods"]["vanilla"]), "Draw keeps nothing"
 
 
-def test_rows_that_are_not_there_are_not_kept_and_another_models_are_refused(
-    visitor: Visitor,
-) -> None:
+def test_rows_that_are_not_there_or_another_models_are_not_kept(visitor: Visitor) -> None:
     visitor.fills(show_first(visitor.w))
     for asked in (("vanilla", 16), ("medusa", 3), ("vanilla", "3"), ([], None)):
         assert upper_of(visitor.result, *asked) == {}
@@ -240,9 +222,7 @@ def test_rows_that_are_not_there_are_not_kept_and_another_models_are_refused(
     assert "refused" in told and "lantern-scenes" in told
 
 
-def test_a_recording_is_drawn_with_its_seed_and_a_run_of_this_visit_with_a_new_one(
-    visitor: Visitor,
-) -> None:
+def test_a_recording_is_drawn_with_its_seed_and_a_run_with_a_new_one(visitor: Visitor) -> None:
     service, w, form = visitor.service, visitor.w, visitor.form
     visitor.fills(show_first(w))
     assert visitor.draws(texts.EXAMPLES[0])[0] == DEFAULT_SEED
@@ -281,23 +261,18 @@ def test_a_run_is_shown_again_as_it_ended_and_another_models_without_a_promise(
 def test_a_run_that_is_stopped_says_so_where_its_words_are(visitor: Visitor) -> None:
     w = visitor.w
     for asked, told in ((RUNS, texts.STOPPED), (WAITS, texts.STOPPED), (OVER, None)):
-        for end in (
-            idle(w, w.status, asked, PageRun(), []),
-            settle(visitor.service, w, asked, PageRun(), []),
-        ):
+        settled = settle(visitor.service, w, asked, PageRun(), [])
+        for end in (idle(w, w.status, asked, PageRun(), []), settled):
             assert end.get(w.status) == (told and status_html(told)) and end[w.asked] == OVER
     page_run = PageRun({"vanilla": Lane("vanilla", "drawing", 16)})
     for _ in range(2):  # Gradio tells it twice: as a failure, and as an end
         assert texts.STOPPED_RUN in settle(visitor.service, w, RUNS, page_run, [])[w.status]
 
 
-def test_a_method_that_is_registered_after_the_page_was_imported(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_registered_later(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     """It draws. No setting makes its rule exact, so that it is offered no exact twin."""
     monkeypatch.setitem(METHODS, TYPICAL.id, TYPICAL)
     visitor.draws("two red lanterns", TYPICAL.id)
-    assert visitor.result.record is not None
     assert visitor.result.record["order"] == ["vanilla", TYPICAL.id]
     with gr.Blocks():
         offered = {method for _, method in add_numbers().twin_of.choices}
@@ -307,9 +282,7 @@ def test_a_method_that_is_registered_after_the_page_was_imported(
 @pytest.mark.parametrize(
     ("field", "value"), [("seed", 1.5), ("lantern_k", 2.5), ("lantern_k", None), ("tree", None)]
 )
-def test_a_number_that_is_not_whole_and_an_empty_field_are_refused(
-    visitor: Visitor, field: str, value: Any
-) -> None:
+def test_broken_numbers_and_no_value_are_refused(visitor: Visitor, field: str, value: Any) -> None:
     form = visitor.form
     box = form.seed if field == "seed" else form.knobs[field]
     typed = box.preprocess(value) if isinstance(box, gr.Number) else value
@@ -317,9 +290,7 @@ def test_a_number_that_is_not_whole_and_an_empty_field_are_refused(
     assert f"{KNOBS[field].label} must be" in told
 
 
-def test_a_fault_of_any_run_and_what_cannot_begin_end_in_a_sentence(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_end_in_a_sentence(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     w, says = visitor.w, "The run failed on the server. KeyError"
     assert texts.NO_METHODS in visitor.told(visitor.presses("a cat"))
     visitor.draws("a cat", "lantern")
@@ -331,12 +302,7 @@ def test_a_fault_of_any_run_and_what_cannot_begin_end_in_a_sentence(
 
 
 @pytest.mark.slow
-def test_a_frame_of_the_page_holds_only_what_is_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files and characters of an answer do not grow with what has finished; pictures come last. The
-    model has a preset of its own.
-    """
+def test_a_frame_holds_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = write_tiny_model(tmp_path / "guided") / "config.json"
     own = json.loads(config.read_text(encoding="utf-8")) | {"preset": {"cfg_scale": 1.5}}
     config.write_text(json.dumps(own), encoding="utf-8")
@@ -349,9 +315,8 @@ def test_a_frame_of_the_page_holds_only_what_is_new(
     assert [w.page_run in answer for answer in (opening, *frames)].count(True) == 1
     views = [json.loads(answer[w.stage]) for answer in frames]
     assert len(views) > 50 and not any("pictures" in view for view in views)
-    marks = Counter(
-        (method, *mark) for view in views for method, new in view["fresh"].items() for mark in new
-    )
+    fresh = [told for view in views for told in view["fresh"].items()]
+    marks = Counter((method, *mark) for method, new in fresh for mark in new)
     assert 0 < max(marks.values()) <= FRAMES_TOLD, "told again a few times alone"
     page_run = opening[w.page_run]
     for method, entry in page_run.record["methods"].items():
@@ -364,9 +329,7 @@ def test_a_frame_of_the_page_holds_only_what_is_new(
         assert "guidance" not in lane["ran"], "the folder's own preset needs no words"
 
 
-def test_what_cannot_be_repeated_is_told(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also pieces that differ from those of the record."""
-    monkeypatch.setattr("lantern_demo.ui.compare.REPEATS", 1)
+def test_what_cannot_be_repeated_is_told(visitor: Visitor) -> None:
     assert visitor.repeats() == status_html(texts.NO_RUN, "refused")
     visitor.draws("a cat", "eagle1")
     visitor.result.record["methods"]["eagle1"]["token_ids"][2] += 1
@@ -377,7 +340,6 @@ def test_what_cannot_be_repeated_is_told(visitor: Visitor, monkeypatch: pytest.M
 def test_a_repeat_in_which_a_method_fails_says_so(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch, others: bool
 ) -> None:
-    monkeypatch.setattr("lantern_demo.ui.compare.REPEATS", 1)
     visitor.draws("a cat", "eagle1")
     failed, frames = MethodFailed("eagle1", "It took too long."), Service.frames
 
@@ -391,16 +353,13 @@ def test_a_repeat_in_which_a_method_fails_says_so(
     assert "median of" not in told and texts.REPRODUCED not in told
 
 
-def test_the_page_says_that_the_methods_did_not_race(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_methods_that_did_not_race(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.runs.pipeline.no_room_to_race", lambda *_: "no room")
     _, told = visitor.draws("a cat", "eagle1")
     assert "one after the other, not as a race: no room." in told
 
 
 def test_the_place_in_the_queue_is_told(visitor: Visitor) -> None:
-    """Whoever has the turn counts, and all who wait."""
     service, w = visitor.service, visitor.w
     for place, turn in ((3, service.wait().turn()), (2, nullcontext())):
         with turn:
@@ -418,11 +377,8 @@ def test_a_link_is_drawn_and_a_reload_is_not(
     monkeypatch.setattr(visitor.service, "info", info_of(folder))
     w, form = visitor.w, visitor.form
     asked = {"prompt": "pizza", "seed": "9", "top_p": "0.5"}
-    for came_by, go, words in (
-        ("navigate", "draw", texts.READY_LINK),
-        (BACK, "draw", texts.READY_LINK),
-        (RELOAD, "", texts.RELOADED),
-    ):
+    ready, told = ("draw", texts.READY_LINK), ("", texts.RELOADED)
+    for came_by, (go, words) in {"navigate": ready, BACK: ready, RELOAD: told}.items():
         found = visitor.comes(asked, came_by)
         assert (found[w.go], found[form.seed]) == (go, 9) and words in found[w.status]
         assert found[form.prompt] == "pizza" and found[form.others]["top_p"] == 0.5
@@ -433,32 +389,26 @@ def test_a_link_is_drawn_and_a_reload_is_not(
 
 @pytest.mark.parametrize("came_by", [RELOAD, BACK])
 def test_a_run_of_this_visit_comes_back(visitor: Visitor, came_by: str) -> None:
-    """With its own link, and with the one that it began with. Elsewhere the link draws."""
     w, preset = visitor.w, Settings(**visitor.service.info.preset)
     visitor.draws()
-    record = visitor.result.record
-    assert record is not None and visitor.result.request is not None
-    for address in (query(record, preset), query_of(visitor.result.request, preset)):
+    record, request = visitor.result.record, visitor.result.request
+    for address in (link.query(record, preset), link.query_of(request, preset)):
         asked = dict(parse_qsl(address[1:]))
-        found = visitor.comes(asked, came_by, visitor.visited)
+        found = visitor.comes(asked, came_by)
         assert found[w.result].record is record and w.go not in found
         assert texts.SOURCES["kept"].split(" {")[0] in found[w.status]
-        assert visitor.comes(asked, "navigate", visitor.visited)[w.go] == "draw"
+        assert visitor.comes(asked)[w.go] == "draw"
 
 
-def test_a_run_that_was_left_is_not_answered_by_a_recording_of_its_prompt(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The recording's own link, which has its draft trees, still shows it; with another seed it
-    draws.
-    """
+def test_a_run_that_was_left(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recording's own link, which has its draft trees, shows it; another seed draws."""
     w = visitor.w
     monkeypatch.setattr(visitor.service, "info", INFO)
     record, preset = recorded_runs()[0].record, Settings(**INFO.preset)
     plans = {name: planned(METHODS[name], preset) for name in record["order"]}
     request = Request(INFO.id, record["prompt"], plans)
     request = request.with_seed(record["settings"]["seed"])
-    addresses = query_of(request, preset), query(record, preset)
+    addresses = link.query_of(request, preset), link.query(record, preset)
     begun, own = (dict(parse_qsl(address[1:])) for address in addresses)
     assert visitor.comes(begun)[w.result].record == record, "to others it is the recording"
     for came_by, go in ((RELOAD, ""), (BACK, "draw")):
@@ -482,7 +432,6 @@ def test_a_tab_has_its_runs_until_many_others_came() -> None:
 
 
 def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(visitor: Visitor) -> None:
-    """Not by a visit, nor by the end of a run."""
     w = visitor.w
     with patch("lantern_demo.ui.files.write", wraps=files.write) as writes:
 
@@ -502,9 +451,7 @@ def test_the_files_of_a_run_are_drawn_when_they_are_asked_for(visitor: Visitor) 
 
 
 def test_a_bad_link_shows_the_recording_and_a_sentence(visitor: Visitor) -> None:
-    """And fills in what else it has. Names that no link has are not read: beside timed runs they
-    would take seconds, and strangers may send thousands.
-    """
+    """And fills in what else it has. Of thousands of names that no link has, none is read."""
     w, form = visitor.w, visitor.form
     asked = {"prompt": "a cat", "methods": "vanilla,foo", "seed": "9"}
     asked |= {f"utm_{number}": "x" for number in range(16_000)}
@@ -536,9 +483,7 @@ def test_paper_settings_fill_the_fields_and_the_rest(visitor: Visitor) -> None:
     assert "top_p" not in reset[form.note]
 
 
-def test_a_model_without_a_drafter_offers_the_methods_that_it_has(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_methods_without_a_drafter(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     drafting = [name for name in METHODS if name not in ("vanilla", "sjd")]
     monkeypatch.setattr(Service, "unavailable", drafting)
     found = choose(visitor.service, visitor.form)[visitor.form.methods]

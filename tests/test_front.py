@@ -1,6 +1,4 @@
-"""The front of speed against quality: what is drawn and resumed, and the whole command on a small
-random model, in one process and under torchrun.
-"""
+"""The front of speed against quality: what is drawn and resumed, also under torchrun."""
 
 from __future__ import annotations
 
@@ -18,16 +16,12 @@ from tiny import ran
 from examples import ranks
 from examples.quality import drawing, run
 from examples.quality.points import points_of
-from lantern_demo.runs.load import load
-from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo import Pipeline, load
 
 ALONE = ranks.Place(0, 1, torch.device("cpu"))
 
 
-def test_an_interrupted_drawing_goes_on_whatever_drew_before(
-    pipe: Pipeline, tmp_path: Path
-) -> None:
-    """In the file, and in the part of another process, whose last line is cut off."""
+def test_an_interrupted_drawing_goes_on(pipe: Pipeline, tmp_path: Path) -> None:
     points = points_of(pipe, ["eagle1"], "small")
     prompts = 2 * ["two red lanterns"] + 2 * ["three red round lanterns over a lake at dusk"]
     jobs = drawing.jobs_of(points, dict.fromkeys((point.name for point in points), 4), prompts)
@@ -44,10 +38,7 @@ def test_an_interrupted_drawing_goes_on_whatever_drew_before(
     assert not part.exists() and len(drawing.lines_of(file)) == len(jobs)
 
 
-def test_what_is_drawn_depends_on_the_weights_that_draw_it(
-    judged_folder: Path, tmp_path: Path
-) -> None:
-    """Pictures of a folder are not mixed with those of other weights; a classifier draws none."""
+def test_what_is_drawn_depends_on_the_weights(judged_folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(judged_folder, tmp_path / "copy")
     pipe = load(copy, device="cpu")
     before = drawing.file_of(tmp_path, drawing.identity_of(pipe, [], {}))

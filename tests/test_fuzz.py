@@ -1,10 +1,6 @@
-"""Arbitrary values, as strangers send them.
+"""Arbitrary values, as strangers send them: each is right, or refused by a short sentence.
 
-What is checked before anything runs is right, or refused by a short sentence that names it; nothing
-else is ever raised. The server always answers, never with a traceback, and is well afterwards.
-
-A few hundred cases run with the tests. FUZZ_CASES=3000 python -m pytest tests/test_fuzz.py tries
-thousands.
+FUZZ_CASES=3000 python -m pytest tests/test_fuzz.py tries thousands of cases.
 """
 
 from __future__ import annotations
@@ -31,10 +27,7 @@ from lantern_demo.ui import link
 from lantern_demo.ui.guess_pictures import looker
 from lantern_demo.ui.service import Service
 
-pytest.importorskip(
-    "hypothesis",
-    reason="hypothesis, which makes the cases, is not installed: see requirements-test.txt",
-)
+pytest.importorskip("hypothesis", reason="hypothesis of requirements-test.txt is not installed")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -42,9 +35,7 @@ CASES = int(os.environ.get("FUZZ_CASES", "0"))
 
 
 def fuzz(usual: int, share: float = 1.0) -> settings:
-    """Settings of a property: `usual` cases with the tests, `share` of FUZZ_CASES where that is
-    set. Always the same cases.
-    """
+    """Always the same cases: `usual` ones, or a `share` of FUZZ_CASES where that is set."""
     checks = HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture
     return settings(
         max_examples=round(CASES * share) or usual,
@@ -76,8 +67,7 @@ JSON = st.recursive(
 DEEP = st.integers(1, 100).map(lambda depth: json.loads('{"a":[' * depth + "0" + "]}" * depth))
 BAD = JSON | DEEP
 
-# Trees: paths that have no parent, the same path twice, a million nodes, depth beyond a picture,
-# other digits, other separators.
+# Trees: paths without a parent or given twice, a million nodes, too deep, other digits and signs.
 _WORDS = st.lists(st.text("0123456789", min_size=1, max_size=12), max_size=12)
 NO_TREES = ["0 0", "00", "0 00 0", "\u0660", "0\u00a01", "0,1", "-1", "paper ", "0\n1", "[[0]]"]
 NO_TREES += ["0 " * 1_000_000, " ".join("0" * n for n in range(1, 300)), "0" * 70_000]
@@ -152,9 +142,6 @@ def test_requests(tiny_service: Service, values: dict[str, Any]) -> None:
 @fuzz(300)
 @given(TREE_TEXTS)
 def test_trees(text: str) -> None:
-    """A tree that is allowed is a tree, of at most 128 nodes and 9 deep; whatever else is refused
-    at once.
-    """
     settings, sentence = attempt(lambda: Settings(tree=text))
     if sentence:
         assert sentence.startswith("tree must be one of")
@@ -184,8 +171,6 @@ def test_whatever_step_is_sent_is_answered(tiny_service: Service, asked: Any) ->
     assert set(found) in ({"error"}, {"picture", "tree"})
 
 
-# -- the server
-
 SECONDS = 90  # a request may take at most, on a machine that is busy with other tests; none hangs
 
 
@@ -199,9 +184,7 @@ def http(server: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def counts(http: httpx.Client) -> dict[int, int]:
-    """The page's own events but those that would draw with it: their number and how many values
-    they take.
-    """
+    """The page's own events but those that draw: their number and how many values they take."""
     drawing = ("draw", "compare")
     events = http.get("config").json()["dependencies"]
     private = [one for one in events if one["backend_fn"] and one["api_name"] not in drawing]
@@ -209,9 +192,7 @@ def counts(http: httpx.Client) -> dict[int, int]:
 
 
 def body_of(value: Any) -> bytes:
-    """JSON as a stranger may write it: also with NaN and half surrogates, which Python's parser
-    takes.
-    """
+    """JSON as a stranger may write it: also with NaN and half surrogates."""
     return json.dumps(value).encode("utf-8", "surrogatepass")
 
 
@@ -236,9 +217,7 @@ def test_no_body_breaks_the_server(http: httpx.Client, place: str, body: bytes) 
 @pytest.mark.slow
 @fuzz(30, 0.15)
 @given(data=st.data())
-def test_events_of_the_page_called_by_hand(
-    http: httpx.Client, counts: dict[int, int], data: st.DataObject
-) -> None:
+def test_events_by_hand(http: httpx.Client, counts: dict[int, int], data: st.DataObject) -> None:
     """What is private is only hidden: anybody can post to the page's own events, with anything."""
     index = data.draw(st.sampled_from([*counts, -1, 10**6, None]))
     count = counts.get(index, 1) if data.draw(st.booleans()) else data.draw(st.integers(0, 4))

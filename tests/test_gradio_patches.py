@@ -28,9 +28,7 @@ from lantern_demo.ui.routes import PREVIEW
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[SimpleNamespace]:
-    """Serve a page with the queue's patches. `gate` holds the endpoint /hold; /write hands a state
-    over and changes it, and /read answers with it.
-    """
+    """A page with the queue's patches. `gate` holds /hold; /read answers with /write's state."""
     found = SimpleNamespace(ran=[], gate=threading.Event())
 
     def hold(first: str) -> str:
@@ -110,7 +108,6 @@ def test_the_first_page_may_take_longer_than_gradio_waits(monkeypatch: pytest.Mo
 
 
 def test_a_link_has_the_previews_of_this_page(server: str) -> None:
-    """One set of tags, with whole addresses also behind a proxy."""
     proxy = {"x-forwarded-host": "demo.example", "x-forwarded-proto": "https"}
     tag = re.compile(r'<meta\s+(?:name|property)="((?:og|twitter):[^"]*)"\s+content="([^"]*)"')
     for headers, address in (({}, server), (proxy, "https://demo.example/")):
@@ -124,12 +121,8 @@ def test_a_link_has_the_previews_of_this_page(server: str) -> None:
         assert picture.size == (1200, 630) and answer.headers["content-type"] == "image/png"
 
 
-def test_a_queue_outlives_a_session_that_is_lost_and_is_calm_while_requests_wait(
-    served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One names its session "", for which Gradio keeps no messages. A calm queue makes no short
-    pauses; unpatched, hundreds in a second.
-    """
+def test_a_calm_queue_lives_on(served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradio keeps no messages of a session "". Unpatched, a second has hundreds of pauses."""
     pauses, sleep = [], asyncio.sleep
 
     async def counted(seconds: float, *more: Any) -> Any:

@@ -32,7 +32,6 @@ def step(**changes: Any) -> dict[str, Any]:
 def test_the_nodes_of_a_tree_are_shown_with_the_guesses_above_them(
     look: Look, tiny_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A square of each, which is the part of a picture around its cell."""
     strips: list[Image.Image] = []
     address = "lantern_demo.ui.guess_pictures.webp_address"
     monkeypatch.setattr(address, lambda strip: strips.append(strip) or "")

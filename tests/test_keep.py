@@ -1,11 +1,10 @@
-"""Pictures whose upper rows are kept: with the seed of the run that drew these rows exact methods
-draw its rest again.
-"""
+"""Pictures whose upper rows are kept: with their seed exact methods draw the rest again."""
 
 from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -34,18 +33,11 @@ SAMPLINGS = {
 EXACT = [method.id for method in METHODS.values() if method.lossless]
 
 
-# -- the tokens
-
-
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=list(SAMPLINGS))
 def test_exact_ways_draw_the_same_rest_again(sampling: Sampling) -> None:
-    """Whatever is drafted, up to a lone last token."""
     shared = {"sampling": sampling, "neighbours": NEIGHBOURS, "noise": "shared"}
-    ways = [
-        way
-        for way in exact_ways().values()
-        if Config(num_tokens=18, **shared, **way).noise_used != "independent"
-    ]
+    config = partial(Config, num_tokens=18, **shared)
+    ways = [way for way in exact_ways().values() if config(**way).noise_used != "independent"]
     whole = run("vanilla", 18, 5, **shared)[1].tokens
     for number, way in enumerate(ways):
         for kept in {0, 1 + number % 4, 8, 16, 17}:
@@ -86,9 +78,6 @@ def test_a_kept_run_takes_the_steps_of_the_run_that_it_goes_on_with(model: str) 
         for one, other in pairs:
             for name in FIELDS.split()[1:]:
                 assert getattr(one, name) == getattr(other, name), (method, name)
-
-
-# -- the pipeline
 
 
 def test_every_method_draws_on_from_the_kept_rows(pipe: Pipeline) -> None:
@@ -133,12 +122,8 @@ ROWS = "must be whole rows of 4 token ids, at most 3 rows, got"
     ("keep", "why"),
     [
         ("1234", "must be a list of token ids, got '1234'"),
-        ([1] * 6, f"{ROWS} 6 ids"),
-        ([1] * 16, f"{ROWS} 16 ids"),
-        ([1, 2, 3, 64], f"{IDS} 64"),
-        ([1, 2, 3, True], f"{IDS} True"),
-        ([1, 2, 3, -1], f"{IDS} -1"),
-        ([1, 2, 3, 4.0], f"{IDS} 4.0"),
+        *(([1] * count, f"{ROWS} {count} ids") for count in (6, 16)),
+        *(([1, 2, 3, wrong], f"{IDS} {wrong}") for wrong in (64, True, -1, 4.0)),
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_a_sentence(keep: Any, why: str, pipe: Pipeline) -> None:

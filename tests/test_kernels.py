@@ -1,6 +1,4 @@
-"""Triton's kernels: what turns them on and off. How they compute is told by the files of
-`in_triton`, each in a process of its own.
-"""
+"""What turns Triton's kernels on and off; how they compute is told by the files of `in_triton`."""
 
 from __future__ import annotations
 
@@ -68,10 +66,7 @@ OTHERS = [
 ]
 
 
-def test_a_card_runs_kernels_if_they_are_turned_on_and_other_cards_run_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The record of another card has no reason."""
+def test_kernels_run_if_turned_on_and_on_no_other_card(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(switch, "INTERPRETED", False)
     monkeypatch.setenv("LANTERN_KERNELS", "1")

@@ -1,6 +1,4 @@
-"""Steps on an accelerator, without one: nothing waits for the host, nothing lies askew, and no step
-launches more than it may.
-"""
+"""Steps on an accelerator, without one: none waits for the host or launches more than it may."""
 
 from __future__ import annotations
 
@@ -31,13 +29,8 @@ RULES: list[dict[str, Any]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 @pytest.mark.parametrize("model", ["llamagen-t2i-256", "anole-7b"])
-def test_steps_of_published_models_run_on_their_own(
-    model: str, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With three of a target's layers, which are all alike.
-
-    Nothing reads a value, so that all steps have one shape.
-    """
+def test_steps_wait_for_nothing(model: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With three of a target's layers, which are all alike. Nothing reads a value."""
     info, text = REGISTRY[model], model == "llamagen-t2i-256"
     shallow = replace(info.published, target=replace(info.published.target, layers=3))
     monkeypatch.setitem(REGISTRY, model, replace(info, published=shallow))

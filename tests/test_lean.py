@@ -1,6 +1,4 @@
-"""Fused models of a processor, and joined networks of an accelerator, compute the states that the
-modules compute.
-"""
+"""Networks: fused and joined ones compute the modules' states; drafters read blocks of targets."""
 
 from __future__ import annotations
 
@@ -9,16 +7,20 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+import small_models as small
 import torch
-from passes import begin, commit, node_pass, stable_pass, tree_pass
-from small_models import MODELS, STATIC, TEXT, model_of, networks, stored
+from passes import begin, chain_pass, commit, node_pass, stable_pass, tree_pass
+from runs import decode
+from small_models import FEATURE_LAYERS, MODELS, STATIC, TEXT, model_of, networks, stored
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models.cpu import PRODUCTS, exact_product, supported
-from lantern_demo.models.llamagen import LeanDrafter
+from lantern_demo.models.llamagen import LeanDrafter, LeanTarget
 
+WIDTH = 128 * (1 + len(FEATURE_LAYERS))
 SUPPORTED = [product for product in PRODUCTS if supported(product)]
 
 
@@ -29,9 +31,7 @@ def _inference() -> Iterator[None]:
 
 
 def states(target: Any, condition: Any) -> list[Tensor]:
-    """Prefill, a tree, its path moved up, single tokens, trees of other sizes, one over the end of
-    the picture.
-    """
+    """Prefill, a tree, its path moved up, single tokens, other trees, one over the end."""
     cache = target.new_cache(len(condition.features), 40)
     found = [target.prefill(condition, cache)]
 
@@ -54,7 +54,6 @@ def states(target: Any, condition: Any) -> list[Tensor]:
 
 
 def outputs(drafter: Any, condition: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """A drafter's outputs for stable slots and for nodes."""
     c, g = drafter.config, torch.Generator().manual_seed(2)
     rows = 1 if drafter.guided else len(condition.features)
     width = c.dim * (1 + len(c.feature_layers))
@@ -79,7 +78,6 @@ def outputs(drafter: Any, condition: Any) -> tuple[list[Tensor], list[Tensor]]:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_fused_and_joined_models_compute_the_modules_states(model: str) -> None:
-    """The joined weights replace those that they were joined from, and the norms' scales."""
     of = model_of(model)
     wanted = states(of.target, of.condition), outputs(of.drafter, of.condition)
     for target, drafter, *_ in of.runners[1:]:
@@ -107,9 +105,7 @@ def test_drafters_with_every_exact_kind_of_product(model: str, product: str) -> 
     torch.testing.assert_close(found[1], wanted[1], atol=near, rtol=near)
 
 
-def test_float16_weights_are_exact_where_they_hold_the_weights(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_float16_is_taken_where_it_holds_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.models.cpu.supported", lambda product: True)
     weight = torch.randn(48, 64, generator=torch.Generator().manual_seed(0))
     assert exact_product([weight.half().float()]) == "half"
@@ -122,8 +118,52 @@ def test_float16_weights_are_exact_where_they_hold_the_weights(
 @pytest.mark.parametrize(
     "product", [lambda weight: lambda x: 0.5 * x @ weight.t(), lambda _: torch.ops.quantized.none]
 )
-def test_a_kind_that_pytorch_lacks_or_gets_wrong_is_not_used(
-    product: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_or_absent_kind_is_not_used(product: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.models.cpu._half", product)
     assert supported("plain") and not supported("half")
+
+
+def test_states_carry_the_outputs_of_feature_layers() -> None:
+    target, _ = networks(TEXT)
+    condition, tokens = small.condition_of(target, small.PADDED), torch.tensor([3, 9, 11])
+    seen: dict[int, list[Tensor]] = {1: [], 3: []}
+    for layer, outputs in seen.items():
+        keep = lambda *given, to=outputs: to.append(given[-1].clone())  # noqa: E731
+        target.layers[layer - 1].register_forward_hook(keep)
+
+    def states() -> Tensor:
+        cache = target.new_cache(2, 8)
+        return torch.cat((target.prefill(condition, cache), chain_pass(target, tokens, cache)), 1)
+
+    plain = states()
+    for outputs in seen.values():
+        outputs.clear()
+    target.feature_layers = (1, 3)
+    wide = states()
+    outputs = [torch.cat(of_layer, 1) for of_layer in seen.values()]
+    assert torch.equal(wide, torch.cat((plain, *outputs), -1))
+    # a drafter's outputs are as wide as final states
+    assert torch.equal(target.head(wide), target.head(plain))
+
+
+def test_a_stable_slot_reads_feature_layers_and_a_node_its_parents_output() -> None:
+    _, drafter = networks(TEXT, feature_layers=FEATURE_LAYERS)
+    embedded, before = torch.randn(2, 3, 128), 3 * torch.randn(2, 3, WIDTH)
+    state, features = before.split((128, WIDTH - 128), -1)
+    joined = drafter.fc(torch.cat((embedded, state), -1))
+    normed = features.unflatten(-1, (2, 128))
+    normed = normed / normed.square().mean(-1, keepdim=True).add(1e-6).sqrt()
+    taps = drafter.fc_taps(normed.flatten(-2))
+    for read, own in ((before, taps), (state, drafter.fc_own(state))):
+        found = drafter.fuse(embedded, read)
+        torch.testing.assert_close(found, joined + own, atol=1e-5, rtol=1e-5)
+
+
+def test_a_target_that_was_not_told_is_refused() -> None:
+    target, drafter = networks(TEXT, feature_layers=FEATURE_LAYERS)
+    target.feature_layers = ()
+    knobs = {"num_tokens": 4, "sampling": Sampling(cfg_scale=2.0), **small.settings("eagle1")}
+    condition = small.condition_of(target, small.PADDED)
+    for fused in ((LeanTarget(target), LeanDrafter(drafter)), (target, drafter)):
+        with pytest.raises(ValueError, match=r"128 wide; a drafter with feature layers \[1, 3\]"):
+            list(decode(*fused, condition, **knobs))

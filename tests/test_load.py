@@ -50,7 +50,6 @@ def drawn(address: str) -> list[int]:
 
 
 def idle(url: str) -> bool:
-    """Whether nothing runs or waits."""
     running = httpx.get(f"{url}/healthz", timeout=SECONDS).json()["running"]
     return not running and not waiting(url)
 
@@ -60,13 +59,8 @@ def url(server: str) -> str:
     return server.rstrip("/")
 
 
-# -- turns
-
-
 def test_the_turn_keeps_runs_apart(tiny_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A visitor's run begins behind one of Python. Who presses Draw is told of that one, and no
-    look delays it.
-    """
+    """A visitor's run begins behind one of Python, which is told, and which no look delays."""
     seeds, take = list[int](), Drawing.next
 
     def noted(self: Drawing) -> Any:
@@ -94,14 +88,9 @@ def test_a_lent_process_needs_no_turn_of_its_own(tiny_service: Service) -> None:
     assert isinstance(last, Result)
 
 
-# -- leaving
-
-
 @pytest.mark.slow
 def test_whoever_leaves_frees_the_device(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hanging up, or by never listening. 256 steps of 20 ms at least; a handful of them, between
-    two answers, is all that follows.
-    """
+    """By hanging up, or by never listening. Of 256 steps of 20 ms a handful follows."""
     wanted, moments, take = drawn(asked(url)), list[float](), Drawing.next
 
     def noted(self: Drawing) -> Any:
@@ -131,9 +120,7 @@ def test_whoever_leaves_frees_the_device(url: str, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("endpoint", [api._draw, api._compare])
-def test_a_call_that_is_left_closes_its_run(
-    endpoint: Any, tiny_service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_left_call(endpoint: Any, tiny_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while something still names the run, as Python 3.12 does for longer than others."""
     made, runs = api.answers, []
 
@@ -150,9 +137,7 @@ def test_a_call_that_is_left_closes_its_run(
     assert not tiny_service.busy
 
 
-def test_the_deadline_is_set_by_a_variable_and_ends_runs(
-    tiny_service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deadline_ends_runs(tiny_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("LANTERN_RUN_SECONDS", "SPACE_ID"):
         monkeypatch.delenv(variable, raising=False)
     assert run_seconds() == 3600
@@ -166,9 +151,6 @@ def test_the_deadline_is_set_by_a_variable_and_ends_runs(
     monkeypatch.setattr(tiny_service, "run_seconds", 0.0)
     *_, failed = tiny_service.frames(tiny_service.request("a lantern", ["vanilla"], {"seed": 1}))
     assert isinstance(failed, MethodFailed) and "they were over" in failed.message
-
-
-# -- health and log
 
 
 def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,9 +168,7 @@ def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert httpx.get(f"{url}/palettes/tiny").status_code == colours
 
 
-def test_patches_are_served_where_a_model_has_them(
-    url: str, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_patches_are_served(url: str, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert httpx.get(f"{url}/patches/tiny").status_code == 204
     monkeypatch.setattr(routes, "PATCHES", "words.json")  # which it has
     served = httpx.get(f"{url}/patches/tiny").content
@@ -197,9 +177,7 @@ def test_patches_are_served_where_a_model_has_them(
     assert httpx.get(f"{url}/patches/..%2Ftiny").status_code in (204, 404)
 
 
-def test_visitors_who_wait_for_the_model_hold_up_nobody(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_visitors_hold_up_nobody(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They wait in one event loop, more of them than Gradio has threads."""
     loaded = threading.Event()
 
@@ -226,7 +204,6 @@ def test_visitors_who_wait_for_the_model_hold_up_nobody(
 
 
 def test_a_line_per_run(tiny_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the prompt, unless a variable asks for it."""
     knobs = {"seed": 3, "tree": "small"}
     request = tiny_service.request("a secret lantern", ["vanilla", "eagle1"], knobs)
     with patch("lantern_demo.ui.service._LOG.info") as info:
@@ -250,9 +227,6 @@ def test_warnings_are_logged_once() -> None:
     assert passes(logging.WARNING, "other")
     for level in (logging.INFO, logging.ERROR):  # a line per run, whatever it says
         assert passes(level, "again") and passes(level, "again")
-
-
-# -- all of it together, and the end
 
 
 @pytest.mark.slow

@@ -1,13 +1,13 @@
-"""The rules of examples/more_rules.py and the draft source of examples/more_methods.py: registered
-from outside, raced beside vanilla, and held against their formulas.
-"""
+"""Rules and a draft source of examples: registered, raced, and held against their formulas."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -122,13 +122,8 @@ def test_an_ensemble_draws_from_the_mixture(weight: float, count: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [0.0, 3.0])
-def test_a_weight_of_one_and_below_leaves_the_distribution_as_it_is(
-    depth: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is accepted too seldom comes back with the residual, at every depth and for every
-    sibling. Negative controls: a weight above one, and the exact rule's residual, which is right
-    for weights of one and above alone.
-    """
+def test_a_weight_of_one_and_below_is_exact(depth: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative controls: a weight above one, and the exact rule's residual below one."""
     assert_law(law(more.Weighted(0.8), 3, depth), P)
     assert off(law(more.Weighted(6.0), 3)) > 0.05
     monkeypatch.setattr(more.Weighted, "reject", Rule.reject)
@@ -137,7 +132,6 @@ def test_a_weight_of_one_and_below_leaves_the_distribution_as_it_is(
 
 @pytest.mark.parametrize("floor", [0.0, 0.05, 1.0])
 def test_entropy_forgives_by_the_entropy(floor: float) -> None:
-    """Of drafts from Q; and of a draft that the prefix fixes, whose q is 1."""
     entropy = -float((P * P.log()).sum())
     weight = min(1.0, entropy / math.log(VOCAB) + floor)
     rule, left = more.Entropy(floor), (P - Q).clamp(min=0)
@@ -150,15 +144,12 @@ def test_entropy_forgives_by_the_entropy(floor: float) -> None:
 
 @pytest.mark.parametrize(("ranks", "gap"), [(2, 0.1), (7, 0.04), (1, 0.5), (0, 0.5)])
 def test_gsd_accepts_by_the_cluster_and_rejects_the_draft_alone(ranks: int, gap: float) -> None:
-    rank = P.argsort(descending=True).argsort().tolist()
+    p, rank = P.tolist(), P.argsort(descending=True).argsort().tolist()
     rule = more.Grouped(4, ranks, gap)
     sizes = set()
     for x in range(VOCAB):
-        cluster = [
-            y
-            for y in (x, *NEAR[x, :4].tolist())
-            if abs(rank[y] - rank[x]) <= ranks and abs(float(P[y] - P[x])) < gap
-        ]
+        near = x, *NEAR[x, :4].tolist()
+        cluster = [y for y in near if abs(rank[y] - rank[x]) <= ranks and abs(p[y] - p[x]) < gap]
         sizes.add(len(cluster))
         assert_law(fixed(rule, x), after(x, min(1.0, float(P[cluster].sum()))))
     assert (max(sizes) > 1) == rule.relaxes == (ranks > 0) and min(sizes) < 5
@@ -174,30 +165,19 @@ def test_padded_steps_agree_and_greedy_is_vanillas(rule: Rule) -> None:
         assert run("eagle1", **given, **greedy)[1].tokens == run("vanilla", **greedy)[1].tokens
 
 
-# -- a draft source
-
-
 def test_every_draft_has_the_chance_that_was_asked_for() -> None:
-    """By the drafter's noisy scores, worked out here once more."""
     noise = torch.randn(1, 32, generator=torch.Generator().manual_seed(1))
     logits = 2 * torch.randn(32, generator=torch.Generator().manual_seed(2))
-
-    class Passes:
-        position = torch.zeros(1, dtype=torch.int64)
-
-        def sync(self, *_: Any) -> Tensor:
-            return torch.zeros(1, 1, 4)
-
-        expand = sync
-
+    output, root = Mock(return_value=torch.zeros(1, 1, 4)), torch.zeros(1, dtype=torch.int64)
+    passes: Any = SimpleNamespace(position=root, sync=output, expand=output)
     context = RunContext(Sampling(), torch.device("cpu"), 32, 18, lambda scored, _: scored + noise)
     chances = ((logits + noise[0]) / SHARPNESS).softmax(-1).sort(descending=True)
     best, *_ = likeliest = chances.values.tolist()
     depths = []
     for chance in (0.05, 0.15, 0.3):
-        drafts, root = OptTree(chance), torch.zeros(1, dtype=torch.int64)
+        drafts = OptTree(chance)
         propose = OptTreeProposer(drafts, context).propose
-        draft = propose(root, Passes(), lambda hidden: logits.expand(1, 1, -1), torch.empty(0))
+        draft = propose(root, passes, lambda hidden: logits.expand(1, 1, -1), torch.empty(0))
         for depth in range(1, draft.tree.depth + 1):
             count = sum(best ** (depth - 1) * p >= chance for p in likeliest[: drafts.width])
             level = draft.tokens[draft.tree.depths == depth]

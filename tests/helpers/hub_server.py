@@ -16,10 +16,8 @@ SMALL = 100  # bytes; such files are always sent whole
 
 
 class Server(ThreadingHTTPServer):
-    """`files` has the contents by `owner/repository/file`, `requests` each request with its Range.
-
-    The first `breaks` answers with a file whose path contains `only` end in the middle of it. With
-    `stalls` they wait there until `closed`.
+    """`files` by `owner/repository/file`, `requests` with a Range. The first `breaks` answers
+    with a path that contains `only` are cut in the middle, or with `stalls` wait until `closed`.
     """
 
     daemon_threads = True
@@ -39,9 +37,7 @@ class Server(ThreadingHTTPServer):
 
     def fetched(self) -> list[tuple[str, str | None]]:
         """The files that were asked for, not only about, each with its Range."""
-        return [
-            (name[4:], part) for name, part in self.requests if re.match("GET .*/resolve/", name)
-        ]
+        return [(name[4:], at) for name, at in self.requests if re.match("GET .*/resolve/", name)]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -89,7 +85,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def hub_server(files: dict[str, bytes]) -> Iterator[Server]:
-    """Serve files until the block ends."""
     server = Server(files)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:

@@ -1,15 +1,13 @@
 """How many kernels a step launches, counted without a GPU, and how many it may.
 
-A step in a graph costs about two microseconds a kernel, whatever the kernel does. Kernels are
-counted on the meta device, which knows shapes and no values: whole steps at published sizes in no
-time and memory, and whoever asks for a value is caught. Each of PyTorch's operations counts as a
-kernel but for those of `TWO`. A library may run more: counts are lower bounds.
+A step in a graph costs about two microseconds a kernel. Kernels are counted on the meta device,
+which knows shapes and no values. An operation counts as one, or as two if `TWO` has it. A library
+may run more: counts are lower bounds.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,13 +26,11 @@ from lantern_demo.models.registry import REGISTRY, Sizes
 from lantern_demo.settings.settings import Settings, planned
 
 META = torch.device("meta")
-# By method the most kernels of a whole step of LlamaGen-XL with the paper's trees, in bfloat16 at
-# temperature 1. Models differ in their layers alone.
+# The most kernels of a step of LlamaGen-XL with the paper's trees, in bfloat16 at temperature 1.
 BUDGETS = {"vanilla": 497, "eagle1": 683, "eagle2": 745, "lantern": 926, "lantern++": 898}
 PROMPT = 120  # positions of a prefix
 
-# Operations that launch nothing, those that launch two kernels, and those that read a value. CUDA's
-# `addmm` copies a first operand of two dimensions, and then multiplies.
+# Operations that launch nothing, those that launch two kernels, and those that read a value.
 FREE = "empty new_empty empty_like empty_strided new_empty_strided detach alias lift_fresh"
 FREE += " _unsafe_view"
 TWO = "masked_fill scatter scatter_add index_copy index_put constant_pad_nd"
@@ -42,20 +38,12 @@ READS = "_local_scalar_dense item is_nonzero equal nonzero masked_select _unique
 READS += " bincount"
 
 
-@dataclass
-class Launches:
-    """The kernels of a step, and what no step on an accelerator may do."""
-
-    kernels: Counter[str] = field(default_factory=Counter)
-    faults: list[str] = field(default_factory=list)
-
-
 class Watch(TorchDispatchMode):
-    """Counts the kernels of what runs inside, and takes note of faults."""
+    """Counts the kernels of what runs inside, and notes what no step on an accelerator may do."""
 
-    def __init__(self, kernels: Counter[str], faults: list[str]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.kernels, self.faults = kernels, faults
+        self.kernels, self.faults = Counter[str](), list[str]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -69,9 +57,8 @@ class Watch(TorchDispatchMode):
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        if name in ("index", "index_put", "index_put_") and any(
-            t is not None and t.dtype == torch.bool for t in args[1]
-        ):
+        by_places = name in ("index", "index_put", "index_put_")
+        if by_places and any(t is not None and t.dtype == torch.bool for t in args[1]):
             self.faults.append(f"{name} by a mask, whose number of places must be read")
         out = func(*args, **kwargs)
         tensors = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, Tensor)]
@@ -79,14 +66,12 @@ class Watch(TorchDispatchMode):
         if len(places) > 1:
             self.faults.append(f"{name} mixes devices: {', '.join(sorted(places))}")
         if "meta" in places and not func.is_view and name not in FREE.split():
-            copies = name == "addmm" and args[0].dim() == 2
+            copies = name == "addmm" and args[0].dim() == 2  # CUDA copies the sum, then multiplies
             self.kernels[name] += 2 if copies or name in TWO.split() else 1
         return out
 
     def _attention(self, args: Any, kwargs: Any) -> Tensor:
-        """One kernel, if its operands lie as the memory-efficient one wants them: the result is
-        laid out like that of a GPU.
-        """
+        """One kernel, if its operands lie as the memory-efficient one wants them."""
         q, k, v = args[:3]
         bias = args[3] if len(args) > 3 else kwargs.get("attn_mask")
         for x in (q, k, v, *(() if bias is None else (bias,))):
@@ -135,10 +120,10 @@ def step_of(model: str, method: str, dtype: torch.dtype = torch.bfloat16, **sett
 
 
 @torch.inference_mode()
-def count_launches(model: str, method: str, no_draft: bool = False, **settings: Any) -> Launches:
+def count_launches(model: str, method: str, no_draft: bool = False, **settings: Any) -> Watch:
     """Kernels of one whole step in the middle of a picture. no_draft: of that at its end."""
-    steps, found = step_of(model, method, **settings), Launches()
+    steps, watch = step_of(model, method, **settings), Watch()
     shape = steps.shapes()[-1 if no_draft else len(steps.shapes()) // 2]
     steps.step(shape)  # as before a capture: what is worked out once is there from then on
-    steps.step(shape, lambda _: Watch(found.kernels, found.faults))
-    return found
+    steps.step(shape, lambda _: watch)
+    return watch

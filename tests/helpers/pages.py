@@ -1,6 +1,4 @@
-"""What tests of the page in a real browser share: Debian's chromium, preferably its shell, or the
-one that $CHROMIUM names.
-"""
+"""What tests of the page share: a browser, which is Debian's chromium or $CHROMIUM, and steps."""
 
 from __future__ import annotations
 
@@ -25,22 +23,15 @@ if TYPE_CHECKING:
 expect = playwright.expect
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PROGRAMS)), None)
-IN_A_BROWSER = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="no chromium found; install one or set CHROMIUM to its path"
-    ),
-]
+IN_A_BROWSER = [pytest.mark.browser, pytest.mark.slow]
+IN_A_BROWSER += [pytest.mark.skipif(CHROMIUM is None, reason="install chromium or set CHROMIUM")]
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 FLAGS += ["--disable-quic"]
 # axe-core checks accessibility; it is no part of the project: npm install --no-save axe-core, here
 # or where $AXE names its axe.min.js.
-AXE = Path(
-    os.environ.get("AXE") or Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
-)
+AXE = Path(os.environ.get("AXE") or Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js")
 PROMPT = "new URLSearchParams(lanternRun.link).get('prompt')"  # of the run on the stage
 PATIENCE = 40_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
 DEFAULT = [method.id for method in METHODS.values() if method.default]
@@ -49,11 +40,7 @@ LANES = [name.replace("+", "p") for name in DEFAULT]
 
 @contextmanager
 def new_tab(browser: Browser) -> Iterator[Page]:
-    """A tab with nothing in it.
-
-    A request to another host, or an error in the page's scripts or its console, fails the test. A
-    refusal by the server is no such error.
-    """
+    """An empty tab. Requests to other hosts, and errors of the page's scripts, fail the test."""
     faults: list[str] = []
 
     def guard(route: Route) -> None:
@@ -106,7 +93,6 @@ def only(page: Page, *methods: str) -> None:
 
 
 def line(page: Page) -> Locator:
-    """The line of text."""
     return page.locator("#prompt :is(textarea, input)")
 
 
@@ -173,9 +159,8 @@ def shifts(page: Page) -> list[tuple[float, list[str]]]:
     )
 
 
-# What axe-core calls serious or critical on the page as it is now, in a light and a dark theme, by
-# theme. Of the dark one only rules about colours are asked once more. Changes of colour must be
-# over, not on their way, when it looks.
+# What axe-core calls serious or critical on the page as it is now, by theme. Of the dark one only
+# rules about colours are asked. Changes of colour must be over when it looks.
 FAULTS = """async () => {
   const found = {};
   const still = document.head.appendChild(document.createElement("style"));

@@ -1,6 +1,4 @@
-"""Passes of targets and drafters behind what is committed, of which a cache's `length` keeps count
-here.
-"""
+"""Passes of targets and drafters behind what is committed, which a cache's `length` counts here."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ def commit(cache: Any, nodes: Tensor) -> None:
 
 
 def begin(drafter: Any, hidden: Tensor, token: Tensor, cache: Any, condition: Any = None) -> Tensor:
-    """A drafter's prefill -> the output [R, 1, H] that stands for the root, as a first step makes
-    it.
-    """
+    """A drafter's prefill -> the output [R, 1, H] that stands for the root."""
     drafter.prefill(hidden, token, cache, condition)
     cache.length -= 1
     return stable_pass(drafter, token, hidden[:, -1:], cache)
@@ -52,9 +48,7 @@ def begin(drafter: Any, hidden: Tensor, token: Tensor, cache: Any, condition: An
 def stable_pass(
     drafter: Any, tokens: Tensor, hidden: Tensor, cache: Any, outputs: int = 1
 ) -> Tensor:
-    """A drafter's outputs [R, outputs, H] of the last of m committed tokens, with the states before
-    them [R, m, H].
-    """
+    """The last outputs [R, outputs, H] of m committed tokens with the states before them."""
     slots = cache.length + torch.arange(tokens.shape[-1])
     cache.length += len(slots)
     visible = None if outputs == 1 else torch.arange(cache.length) <= slots[-outputs:, None]
@@ -64,9 +58,7 @@ def stable_pass(
 def node_pass(
     drafter: Any, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: Any
 ) -> Tensor:
-    """A drafter's outputs [R, m, H] of nodes of one depth; mask [m, w + m] bool: of the w nodes
-    before them, and of these.
-    """
+    """Outputs [R, m, H] of nodes of one depth; mask [m, w + m]: of w nodes before, and of these."""
     m, width = mask.shape
     slots = cache.length + torch.arange(width - m, width)
     positions = torch.full_like(slots, cache.length + depth - 1)

@@ -1,6 +1,4 @@
-"""Small models with random weights in the files that others publish, written here by the published
-names, name by name.
-"""
+"""Small models with random weights in the files, and by the names, that others publish."""
 
 from __future__ import annotations
 
@@ -20,18 +18,10 @@ from tokenizers.models import Unigram, WordLevel
 from torch import Tensor, nn
 
 from examples.make_bundled_model.folder import published_tensors
+from lantern_demo.models import registry as known
 from lantern_demo.models.anole import Anole, AnoleDrafter, ChameleonTokenizer
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.llamagen import Drafter, LlamaGen
-from lantern_demo.models.registry import (
-    REGISTRY,
-    AnoleConfig,
-    AnoleDrafterConfig,
-    DrafterConfig,
-    LlamaGenConfig,
-    ModelInfo,
-    Published,
-)
 from lantern_demo.models.tokenizer import ImageTokenizer
 
 # whose files the small models imitate
@@ -40,16 +30,16 @@ GRID, VOCAB, DIM, WIDTH = 4, 64, 64, 32
 EPS = 3e-5  # of the target, and what its config.json says; no default anywhere
 SIZES: dict[str, Any] = {"dim": DIM, "heads": 2, "ffn": 96, "vocab": VOCAB, "grid": GRID}
 SIZES["eps"] = EPS
-TARGET = LlamaGenConfig(**SIZES, layers=2, prefix=120, caption_dim=WIDTH, padding="released")
+TARGET = known.LlamaGenConfig(**SIZES, layers=2, prefix=120, caption_dim=WIDTH, padding="released")
 # as LlamaGen's own files are read, which say nothing of eps
 OWN = replace(TARGET, eps=1e-5)
-DRAFTER = DrafterConfig(**{**SIZES, "eps": 2e-6}, prefix=120)
+DRAFTER = known.DrafterConfig(**{**SIZES, "eps": 2e-6}, prefix=120)
 PICTURES: dict[str, Any] = {"base_channels": 32, "channel_multiplier": [1] * 5}
 PICTURES |= {"num_res_blocks": 1, "latent_channels": 32, "num_embeddings": VOCAB}
 # Anole's marks have the ids they have, so that its vocabulary is never small.
 ANOLE_SIZES: dict[str, Any] = {**SIZES, "embeddings": 8730, "prefix": 40, "rope_base": 5000.0}
-ANOLE = AnoleConfig(**ANOLE_SIZES, layers=2)
-ANOLE_DRAFTER = AnoleDrafterConfig(**{**ANOLE_SIZES, "eps": 2e-6})
+ANOLE = known.AnoleConfig(**ANOLE_SIZES, layers=2)
+ANOLE_DRAFTER = known.AnoleDrafterConfig(**{**ANOLE_SIZES, "eps": 2e-6})
 ANOLE_PICTURES = PICTURES | {"embed_dim": 24}
 # ids from 8712
 ANOLE_WORDS = ("a", "red", "lantern", "over", "lake", "the", "at", "dusk", "blue", "night")
@@ -64,18 +54,16 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 
 
-def tiny_info(model: str) -> ModelInfo:
-    """One of the models above in small: the registry's entry, its sources among it, for what the
-    functions below write.
-    """
-    info, parts = REGISTRY[model], {"tokenizer": PICTURES, **PARTS[model]}
+def tiny_info(model: str) -> known.ModelInfo:
+    """The registry's entry, with its sources, for what the functions below write of a model."""
+    info, parts = known.REGISTRY[model], {"tokenizer": PICTURES, **PARTS[model]}
     needs = {"download": 2**24, "memory": 2**30}
-    published = Published(sources=info.published.sources, **needs, **parts)
+    published = known.Published(sources=info.published.sources, **needs, **parts)
     preset = {**info.preset, "lantern_k": 20, "tree": "small", "top_k": 0}
     return replace(info, image_size=16 * GRID, grid=GRID, preset=preset, published=published)
 
 
-def networks(config: LlamaGenConfig = TARGET) -> tuple[LlamaGen, Drafter, ImageTokenizer]:
+def networks(config: Any = TARGET) -> tuple[LlamaGen, Drafter, ImageTokenizer]:
     """Random networks, always the same, strong enough that prompts and tokens matter."""
     torch.manual_seed(0)
     pictures = transformers.JanusVQVAEConfig(**PICTURES, num_patches=GRID)
@@ -113,9 +101,7 @@ HEADS = {"num_attention_heads": 2, "num_key_value_heads": 2, "rms_norm_eps": EPS
 
 
 def write_text_model(folder: Path, drafter: bool = True) -> Path:
-    """A text-to-image model in a local folder: LANTERN's target and drafter, LlamaGen's tokenizer,
-    a T5.
-    """
+    """A local folder with LANTERN's target and drafter, LlamaGen's tokenizer and a T5."""
     target, small, tokenizer = networks()
     for part in ("target", "drafter", "text"):
         (folder / part).mkdir(parents=True)
@@ -144,9 +130,7 @@ def write_shards(tensors: dict[str, Tensor], folder: Path, count: int) -> None:
 
 
 def write_anole(folder: Path) -> Path:
-    """Anole in a local folder: the Hub conversion in two shards, its tokenizer.json, LANTERN's
-    drafter.
-    """
+    """A local folder with Anole's conversion in two shards, and LANTERN's drafter."""
     target, small, tokenizer = anole_networks()
     hub = folder / "Anole-7b-v0.1-hf"
     hub.mkdir(parents=True)
@@ -166,9 +150,7 @@ def write_anole(folder: Path) -> Path:
 
 
 def write_vocabulary(path: Path) -> None:
-    """A tokenizer of a few words with Chameleon's marks where they are, which puts a start mark
-    before a text by itself.
-    """
+    """A tokenizer of a few words with Chameleon's marks, which puts a start mark before a text."""
     vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
     vocabulary |= {"<eoss>": 8196, "<racm3:break>": 8197, "<reserved08706>": 8710}
     letters = str.maketrans("0123456789", "ABCDEFGHIJ")
@@ -182,9 +164,7 @@ def write_vocabulary(path: Path) -> None:
 
 
 def write_llamagen(folder: Path) -> Path:
-    """The same model without a drafter in LlamaGen's own files, as its README places them: with the
-    leavings of training, and the table that some versions of the code wrote.
-    """
+    """The same without a drafter in LlamaGen's own files, with the leavings of its training."""
     target, _, tokenizer = networks(OWN)
     write_t5(folder / "t5-ckpt" / "flan-t5-xl")
     state = {**tensors_of(target, "llamagen"), "freqs_cis": torch.zeros(3)}
@@ -195,9 +175,7 @@ def write_llamagen(folder: Path) -> Path:
 
 
 def write_t5(folder: Path) -> transformers.T5ForConditionalGeneration:
-    """A whole T5 with a small tokenizer.json, in the files of a Hub repository, its weights in two
-    shards.
-    """
+    """A whole T5 with a small tokenizer.json, as on the Hub, its weights in two shards."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(1)
     sizes = {"d_model": WIDTH, "num_layers": 1, "num_heads": 2, "d_kv": 16, "d_ff": 48}
@@ -233,7 +211,6 @@ def assert_same(found: Any, wanted: Any) -> None:
 
 
 def same_weights(found: nn.Module, wanted: nn.Module) -> None:
-    """Bit for bit."""
     own, weights = found.state_dict(), wanted.state_dict()
     assert own.keys() == weights.keys()
     assert all(torch.equal(own[name], weight) for name, weight in weights.items())
