@@ -32,7 +32,6 @@ def _repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def commit(name: str, size: int) -> None:
-    """Commit a file of a size in bytes."""
     Path(name).parent.mkdir(parents=True, exist_ok=True)
     Path(name).write_bytes(os.urandom(size))
     git("add", "--all")
