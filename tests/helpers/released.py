@@ -98,9 +98,8 @@ def cases(kind: str, parts: Callable[[Golden], Iterable[str]] | None = None) -> 
     found = [golden(name) for name in _CASES[kind].split()]
     if parts is None:
         return [pytest.param(file, id=file.name) for file in found]
-    return [
-        pytest.param(file, part, id=f"{file.name}-{part}") for file in found for part in parts(file)
-    ]
+    pairs = [(file, part) for file in found for part in parts(file)]
+    return [pytest.param(file, part, id=f"{file.name}-{part}") for file, part in pairs]
 
 
 def parts_like(pattern: str) -> Callable[[Golden], list[str]]:

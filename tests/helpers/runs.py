@@ -14,7 +14,6 @@ from torch import Tensor
 from lantern_demo.decoding import loop
 from lantern_demo.decoding import sampling as sampled_by
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.ops import PYTORCH, KernelError, Ops
@@ -22,7 +21,6 @@ from lantern_demo.decoding.results import pack_step, unpack_step
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.step import Steps
-from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft
 from lantern_demo.decoding.verify import RejectionVerifier
 from lantern_demo.settings.knobs import KNOBS, bound_of
@@ -73,16 +71,11 @@ def exact_ways() -> dict[str, dict[str, Any]]:
 
 
 def decode(
-    target: Any,
-    drafter: Any,
-    condition: Any,
-    clock: Clock | None = None,
-    runners: Runners | None = None,
-    padded: bool = False,
-    **settings: Any,
+    target: Any, drafter: Any, condition: Any, padded: bool = False, **settings: Any
 ) -> Iterator[Step | Decoded]:
     """As `loop.decode`. padded: with the sizes of steps that a GPU captures."""
-    events = loop.decode(target, drafter, condition, Config(**settings), clock, runners)
+    kept = {name: settings.pop(name, None) for name in ("clock", "runners")}
+    events = loop.decode(target, drafter, condition, Config(**settings), **kept)
     return with_padded_steps(events) if padded else events
 
 
@@ -118,18 +111,13 @@ class Kernels(Ops):
 
 
 def walked(
-    rule: Rule,
-    draft: Draft,
-    logits: Tensor,
-    sampling: Sampling,
-    neighbours: Tensor | None,
-    uniforms: Tensor,
+    rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, near: Tensor | None, u: Tensor
 ) -> Step:
-    """An engine's walk over a draft by guided logits [n, V] and uniforms [n, width + 1]."""
+    """An engine's walk over a draft by guided logits [n, V] and uniforms u [n, width + 1]."""
     tree, scores = draft.tree, sampled_by.probabilities(logits, sampling).log()
     shape = {"drafts": SimpleNamespace(width=tree.width, nodes=tree.size)}
-    of_run = {"rule": rule, "sampling": sampling, "neighbours": neighbours, "ops": PYTORCH}
+    of_run = {"rule": rule, "sampling": sampling, "neighbours": near, "ops": PYTORCH}
     verifier = RejectionVerifier(SimpleNamespace(**of_run, **shape), scores.shape[1])
-    out = verifier.verify(draft, scores, torch.zeros(1).long(), uniforms.flatten())
+    out = verifier.verify(draft, scores, torch.zeros(1).long(), u.flatten())
     row, most = pack_step(draft, out).tolist(), tree.depth + 1
     return unpack_step(row, tree.size, tree.depth, logits.shape[1], most, 1, 0)

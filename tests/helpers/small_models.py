@@ -27,10 +27,8 @@ from lantern_demo.models.registry import LlamaGenConfig
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.settings.settings import settings_of
 
-TEXT = LlamaGenConfig(
-    dim=128, layers=3, heads=2, ffn=192, vocab=60, grid=4, prefix=7, caption_dim=32
-)
 SEQUENCE: dict[str, Any] = {"dim": 128, "heads": 2, "vocab": 60, "grid": 4, "prefix": 7}
+TEXT = LlamaGenConfig(**SEQUENCE, layers=3, ffn=192, caption_dim=32)
 ANOLE = registry.AnoleConfig(**SEQUENCE, layers=3, ffn=192, embeddings=70)
 ANOLE_DRAFTER = registry.AnoleDrafterConfig(**SEQUENCE, ffn=128, embeddings=70)
 STATIC = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
@@ -64,11 +62,11 @@ def condition_of(target: LlamaGen, mask: Tensor) -> Any:
     return target.condition(features, mask, True)
 
 
-def settings(method: str, static: Any = STATIC, vocab: int = 60) -> dict[str, Any]:
+def settings(method: str, vocab: int = 60) -> dict[str, Any]:
     """What `decode` takes for a method run small, with neighbours among so many tokens."""
     vectors = torch.randn(64, 8, generator=torch.Generator().manual_seed(3))
     near = {"neighbours": neighbour_table(vectors[:vocab], 7)}
-    return small(method, **settings_of(StaticTree(static))) | near
+    return small(method, **settings_of(StaticTree(STATIC))) | near
 
 
 FIELDS = "index tokens accepted_length committed kinds tree_tokens parents path"
@@ -119,15 +117,11 @@ class Model:
         return [self.modules, self.joined, *fused]
 
     def run(
-        self,
-        runner: Runner,
-        method: str,
-        filters: tuple[float, int, float] = (1.0, 0, 1.0),
-        **changes: Any,
+        self, runner: Runner, method: str, filters: Any = (1.0, 0, 1.0), **changes: Any
     ) -> list[Any]:
         """The events of a run of 16 tokens with a temperature, a top-k and a top-p."""
         target, drafter, ops, padded = runner
-        own = settings(method, changes.pop("static", STATIC), self.target.vocab_size)
+        own = settings(method, self.target.vocab_size)
         sampling = Sampling(*filters, self.guidance)
         knobs = {"num_tokens": 16, "seed": 5, "sampling": sampling, "ops": ops, **own, **changes}
         return list(decode(target, drafter, self.condition, padded=padded, **knobs))

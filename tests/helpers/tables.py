@@ -117,15 +117,10 @@ class Decision(NamedTuple):
 
 
 def decide(
-    rule: Rule,
-    p: Tensor,
-    tokens: Tensor,
-    q: Tensor | None,
-    neighbours: Tensor | None,
-    uniforms: Tensor,
+    rule: Rule, p: Tensor, tokens: Tensor, q: Tensor | None, near: Tensor | None, u: Tensor
 ) -> Decision:
     """`accept.decide` in plain numbers."""
-    verdict = accept.decide(rule, p, Children(tokens, q, neighbours), uniforms)
+    verdict = accept.decide(rule, p, Children(tokens, q, near), u)
     rank = verify.first(verdict.accepted)
     taken = torch.arange(tokens.shape[1]) == rank.unsqueeze(1)
     relaxed = taken & False if verdict.relaxed is None else taken & verdict.relaxed

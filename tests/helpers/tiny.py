@@ -51,17 +51,11 @@ def vq_config(
 
 
 def write_tiny_model(
-    folder: Path,
-    grid: int = 8,
-    vocab: int = 64,
-    scale: int = 1,
-    text: tuple[int, int] = (64, 1),
-    prefix: int = 24,
-    layers: int = 2,
+    folder: Path, grid: int = 8, vocab: int = 64, scale: int = 1, prefix: int = 24, layers: int = 2
 ) -> Path:
     """Write a model of grid x grid tokens to `folder` and return it, always with the same weights;
     with a `scale` above 1 it has a picture decoder, whose pictures are so many times as wide as the
-    tokenizer's. `text` has the text encoder's width and layers; `layers` are the target's.
+    tokenizer's.
     """
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
@@ -69,8 +63,8 @@ def write_tiny_model(
     sizes |= {"vocab": vocab, "grid": grid, "prefix": prefix}
     picture = vq_config(32, (1, 1, 1, 1), 1, 32, 8, vocab, num_patches=grid)
     networks = bundled.Networks(
-        TextEncoder(words, small_t5(words.get_vocab_size(), *text), prefix),
-        LlamaGen(LlamaGenConfig(**sizes, layers=layers, caption_dim=text[0])),
+        TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), prefix),
+        LlamaGen(LlamaGenConfig(**sizes, layers=layers, caption_dim=64)),
         Drafter(DrafterConfig(**sizes)),
         ImageTokenizer(picture),
         {"steps": 0},
