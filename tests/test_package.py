@@ -105,10 +105,6 @@ def test_tables_of_the_docs_name_all_settings_methods_trees_models_and_variables
         assert not [name for name in names if f"`{name}`" not in rows], document
 
 
-# the packages that are imported so far
-LOADED = "print(*sorted({name.split('.')[0] for name in sys.modules}))"
-
-
 @pytest.mark.slow
 def test_what_imports_bring_along(tmp_path: Path) -> None:
     """Decoding stands on PyTorch alone, models run without Gradio, and importing the app prints,
@@ -117,8 +113,9 @@ def test_what_imports_bring_along(tmp_path: Path) -> None:
     files = (ROOT / "lantern_demo" / "decoding").glob("[!_]*.py")
     rooms = ", ".join(f"lantern_demo.decoding.{file.stem}" for file in files)
     lines = [f"import sys, threading; sys.path.insert(0, {str(ROOT)!r})"]
+    loaded = "print(*sorted({name.split('.')[0] for name in sys.modules}))"
     for names in (rooms, "lantern_demo.runs.load", "app, lantern_demo.ui.page"):
-        lines += [f"import {names}", LOADED]  # in one process, since each would import PyTorch
+        lines += [f"import {names}", loaded]  # in one process, since each would import PyTorch
     lines.append("print(*(thread.name for thread in threading.enumerate()))")
     done = ran(sys.executable, "-c", "\n".join(lines), cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -19,7 +19,6 @@ from lantern_demo.models.text import left_pad
 from lantern_demo.settings.named_trees import STATIC_TREES
 
 Way = tuple[Rule, DraftConfig]
-VANILLA: Way = Rule(), DraftConfig()
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +83,6 @@ def best_candidate(step: Step, ordered: bool) -> int:
 @pytest.mark.parametrize(("case", "run"), cases("greedy pictures", parts_like(r"(.*\.ar)\.tokens")))
 def test_tokens_without_drafts(case: Golden, run: str) -> None:
     length = case.about["max_length"]
-    *_, result = decoded(case, run, VANILLA, length)
+    *_, result = decoded(case, run, (Rule(), DraftConfig()), length)
     assert result.tokens == case.tensors[f"{run}.tokens"].tolist()
     assert result.steps == length - 1

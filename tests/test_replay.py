@@ -280,8 +280,6 @@ def test_look_alikes_are_marked_on_all_pictures(shown: Page) -> None:
             assert len(cells) > 5 and canvas.evaluate(MARKED, cells) == [pressed] * len(cells)
 
 
-# -- small screens
-
 # Read at once: a lane may be painted anew between two questions.
 TWO_COLUMNS = """least => {
   const box = (lane) => lane.querySelector(".lane-card")?.getBoundingClientRect();

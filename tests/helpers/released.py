@@ -120,9 +120,6 @@ def same_neighbours(vectors: Tensor, wanted: Tensor) -> None:
     assert torch.equal(got.sort().values, wanted.sort().values)
 
 
-# -- the released code's conventions
-
-
 def lantern_probabilities(logits: Tensor, sampling: Sampling, **_: Any) -> Tensor:
     """`probabilities` with top-p before top-k, as in LANTERN. Here and in LlamaGen it is after."""
     if sampling.greedy or sampling.top_k == 0 or sampling.top_p == 1:
@@ -218,9 +215,6 @@ def chameleon_tokenizer() -> ChameleonTokenizer:
     c = _config("chameleon tokenizer")
     model = _tokenizer(ChameleonTokenizer, c["ddconfig"], c["embed_dim"], c["n_embed"])
     return _loaded(model, "chameleon-vq", "chameleon tokenizer")
-
-
-# -- Anole
 
 
 def _anole_sizes(part: str) -> dict[str, Any]:
