@@ -38,27 +38,19 @@ PROCESSES = 4  # at most; each loads PyTorch and the models anew
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Give a run that names no files a process per processor, where pytest-xdist is there and `-n`
-    says nothing else; the tests of a file stay together. With `-s` all stays in this process, which
-    alone shows it.
+    says nothing else. With `-s` all stays in this process, which alone shows it.
     """
-    whole = (
-        config.args_source == pytest.Config.ArgsSource.TESTPATHS and config.option.capture != "no"
-    )
-    if whole and config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput"):
-        options = config.option
-        if options.numprocesses is None and options.dist == "no":
-            options.numprocesses, options.dist, options.maxprocesses = (
-                "logical",
-                "loadfile",
-                options.maxprocesses or PROCESSES,
-            )
-            options.loadscopereorder = False  # the order is that of `pytest_collection_modifyitems`
+    options = config.option
+    whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS and options.capture != "no"
+    splits = config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput")
+    if whole and splits and options.numprocesses is None and options.dist == "no":
+        options.numprocesses, options.dist = "logical", "loadfile"
+        options.maxprocesses = options.maxprocesses or PROCESSES
+        options.loadscopereorder = False  # the order is that of `pytest_collection_modifyitems`
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the processes of pytest-xdist share the processors: threads of several that wait for each
-    other are slow.
-    """
+    """Let the processes of pytest-xdist share the processors: threads that wait are slow."""
     if hasattr(config, "workerinput"):
         import torch  # not in the process that only hands out the tests
 
@@ -67,9 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep half a million objects of imported libraries out of the garbage collector's rounds,
-    which are quicker for it.
-    """
+    """Keep half a million objects of imported libraries out of the garbage collector's rounds."""
     gc.disable()
     try:
         return (yield)
@@ -80,9 +70,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let files with the most slow tests begin first, before any is left out. `slow(3)` counts as
-    three.
-    """
+    """Let files with the most slow tests begin first. `slow(3)` counts as three."""
     slow = Counter[Path]()
     for item in items:
         if mark := item.get_closest_marker("slow"):
@@ -92,9 +80,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List what takes long in the fast set, so that it stays fast."""
-    passed = [
-        report for report in terminalreporter.stats.get("passed", []) if report.when == "call"
-    ]
+    passed = terminalreporter.stats.get("passed", [])  # of calls alone
     long = [report for report in passed if report.duration > LONG and "slow" not in report.keywords]
     if long:
         terminalreporter.section(f"more than {LONG:g} s, and not marked slow")
@@ -104,9 +90,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder of the bundled model's shape, 16x16 tokens and a picture decoder; its pictures
-    are noise of 256 pixels.
-    """
+    """A model folder of 16x16 tokens with a picture decoder; its pictures are noise, 256 wide."""
     from tiny import write_tiny_model
 
     return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", grid=16, scale=2)
@@ -150,7 +134,6 @@ def sprites(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def pipe(folder: Path) -> Pipeline:
-    """The model of `folder`, loaded."""
     from lantern_demo import load
 
     return load(folder, device="cpu")
@@ -199,7 +182,6 @@ def tab(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def page(tab: Page, server: str) -> Page:
-    """The loaded page."""
     from pages import open_page
 
     open_page(tab, server)
@@ -218,9 +200,7 @@ def same_threads() -> Iterator[None]:
 
 @pytest.fixture
 def published_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own for a test, and small models in the place of published ones (see
-    `published`).
-    """
+    """A cache of its own, and small models in the place of published ones (see `published`)."""
     from published import ANOLE_ID, TEXT_ID, tiny_info
 
     from lantern_demo.models.registry import REGISTRY
@@ -232,9 +212,7 @@ def published_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def files_of(write: str) -> Any:
-    """A fixture: the folder with the published files of a small model, by the function of
-    `published` that writes them.
-    """
+    """A fixture: the folder of a small model's files, by the function that writes them."""
 
     @pytest.fixture(scope="session")
     def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -251,7 +229,6 @@ anole_model = files_of("write_anole")
 
 @pytest.fixture
 def folder_of(text_model: Path, anole_model: Path) -> dict[str, Path]:
-    """These folders by their models' ids."""
     from published import ANOLE_ID, TEXT_ID
 
     return {TEXT_ID: text_model, ANOLE_ID: anole_model}

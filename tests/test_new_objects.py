@@ -15,11 +15,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 LARGE = 1_000_001  # bytes
-USER = ("-c", "user.name=A", "-c", "user.email=a@example.org")
 
 
 def git(*words: str) -> None:
-    assert ran("git", *USER, *words).returncode == 0
+    user = "-c", "user.name=A", "-c", "user.email=a@example.org"
+    assert ran("git", *user, *words).returncode == 0
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,6 @@ def _repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def commit(name: str, size: int) -> None:
-    """Commit a file of a size in bytes."""
     Path(name).parent.mkdir(parents=True, exist_ok=True)
     Path(name).write_bytes(os.urandom(size))
     git("add", "--all")

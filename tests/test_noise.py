@@ -1,6 +1,4 @@
-"""The noise that all methods share: each number comes of its seed, place and token alone, and of a
-uniform in all its digits.
-"""
+"""The noise that all methods share: each number comes of its seed, place and token alone."""
 
 from __future__ import annotations
 

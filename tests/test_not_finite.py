@@ -1,6 +1,4 @@
-"""Numbers that are not finite: steps of every size end with one sentence, and none does where
-nothing hangs on them.
-"""
+"""Steps of every size end with one sentence where numbers that count are not finite."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ class SpoiltTarget(Spoilt):
 
 
 class SpoiltDrafter(Spoilt):
-    """The outputs are spoilt once the tree has been drafted `after` times, but for those of the
-    `above` levels at the top.
-    """
+    """The outputs below the `above` top levels are spoilt from the `after`-th tree on."""
 
     def forward(self, nodes: Pass, *args: Any) -> Tensor:
         self.level = 0 if nodes.positions is nodes.slots else self.level + 1
@@ -71,21 +67,17 @@ class SpoiltDrafter(Spoilt):
         return self.spoil(output) if spoilt else output
 
 
-def runs(
-    method: str, target: Any = None, drafter: Any = None, **changes: Any
-) -> list[tuple[list[Any], str]]:
+def runs(method: str, target: Any = None, drafter: Any = None, **changes: Any) -> list[Any]:
     """The tokens of steps of exact and of padded sizes, and what these say at the end."""
     knobs = {"num_tokens": 16, "seed": 5, "sampling": Sampling(cfg_scale=2.0)}
     knobs |= settings(method) | changes
     of, found = of_llamagen(guidance=knobs["sampling"].cfg_scale), []
     for padded in (False, True):
-        parts = (
-            of.target if target is None else SpoiltTarget(of.target, *target),
-            of.drafter if drafter is None else SpoiltDrafter(of.drafter, *drafter),
-        )
+        one = of.target if target is None else SpoiltTarget(of.target, *target)
+        two = of.drafter if drafter is None else SpoiltDrafter(of.drafter, *drafter)
         steps, said = list[Any](), ""
         try:
-            for event in decode(*parts, of.condition, padded=padded, **knobs):
+            for event in decode(one, two, of.condition, padded=padded, **knobs):
                 steps.append((event.tokens, getattr(event, "tree_tokens", None)))
         except FloatingPointError as error:
             said = str(error)
@@ -142,12 +134,9 @@ def test_a_drafter_that_fails_is_named(method: str, drafts: Any, how: dict[str, 
 
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
-def test_steps_that_are_in_flight_change_and_hide_nothing(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.exact else 4)
-    )
+def test_steps_in_flight_change_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = property(lambda runner: 1 if runner.steps.exact else 4)
+    monkeypatch.setattr(graphs.Runner, "ahead", ahead)
     cases = (None, 16, ""), (None, 3, ""), ((every(torch.nan), 2), 16, NO_PROBS)
     for target, count, said in cases:
         plain, fixed = runs(method, target, num_tokens=count)

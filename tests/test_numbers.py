@@ -52,12 +52,10 @@ def test_the_table_is_copied_a_number_a_cell() -> None:
 def test_repeats_are_copied_with_their_range() -> None:
     record = made_record()
     vanilla, fast = record["methods"]["vanilla"], record["methods"]["lantern++"]
-    again = [
-        record
-        | {"methods": {"vanilla": vanilla, "lantern++": fast | {"decode_seconds": s, "steps": n}}}
-        | {"settings": record["settings"] | {"seed": seed}}
-        for seed, s, n in ((5, 0.6, 50), (6, 1.2, 60), (7, 0.4, 41))
-    ]
+    again: list[Any] = []
+    for seed, s, n in ((5, 0.6, 50), (6, 1.2, 60), (7, 0.4, 41)):
+        methods = {"vanilla": vanilla, "lantern++": fast | {"decode_seconds": s, "steps": n}}
+        again.append(record | {"methods": methods, "settings": record["settings"] | {"seed": seed}})
     head, _, row = (line.split("\t") for line in tsv(record, again).splitlines())
     assert (row[1], row[3:7]) == ("50", ["0.6", "2", "1", "3"])
     assert row[8:12] == ["4", "4", "4", "1"], "the parts of a step, and its cost"

@@ -1,6 +1,4 @@
-"""The package as a whole: its papers are in order, the numbers of its documents are measured ones,
-and its rooms do not lean on what they must not know.
-"""
+"""The package as a whole: its papers, the numbers of its documents, and what its rooms know."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import json
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable
 from graphlib import TopologicalSorter
@@ -37,7 +34,6 @@ CARD = ROOT / "lantern_demo" / "bundled" / "lantern-scenes" / "README.md"
 
 
 def front_matter() -> dict[str, Any]:
-    """The YAML head of the README."""
     head = re.match(r"---\n(.*?)\n---\n", README.read_text(encoding="utf-8"), re.DOTALL)
     assert head, "README.md does not begin with front matter"
     return yaml.safe_load(head[1])
@@ -54,11 +50,8 @@ def pins() -> dict[str, str]:
 
 def tracked_files() -> list[Path]:
     """The repository's files, without what only this clone has, such as a virtual environment."""
-    listed = b""
-    if shutil.which("git"):
-        command = ["git", "ls-files", "-z"]
-        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False).stdout
-    names = [name for name in listed.decode().split("\0") if name]
+    listed = ran("git", "ls-files", "-z", cwd=ROOT).stdout if shutil.which("git") else ""
+    names = [name for name in listed.split("\0") if name]
     if not names:
         pytest.skip("git knows no files here, as in a downloaded archive")
     return [path for path in map(ROOT.joinpath, names) if path.is_file()]
@@ -75,24 +68,18 @@ def test_facts_are_the_same_wherever_they_stand() -> None:
 
 
 def anchors(path: Path) -> set[str]:
-    """What a link to a heading of a Markdown file is called: GitHub's way, for headings of which
-    each has a name of its own.
-    """
+    """What GitHub calls links to a Markdown file's headings, each of which has its own name."""
     text = path.read_text(encoding="utf-8")
     text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
-    names = [
-        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-        for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-    ]
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    names = [re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings]
     assert len(set(names)) == len(names), f"{path.name} has two headings of one name"
     return set(names)
 
 
 @pytest.mark.parametrize("path", [*DOCS, CARD], ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_links_lead_somewhere(path: Path) -> None:
-    """Relative links and pictures name files that are part of the repository, and anchors name
-    headings.
-    """
+    """Relative links and pictures name files of the repository, and anchors name headings."""
     tracked = set(tracked_files())
     for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
         if re.match(r"[a-z]+:", link):
@@ -118,10 +105,6 @@ def test_tables_of_the_docs_name_all_settings_methods_trees_models_and_variables
         assert not [name for name in names if f"`{name}`" not in rows], document
 
 
-# tells the packages that are imported so far
-LOADED = "print(*sorted({name.split('.')[0] for name in sys.modules}))"
-
-
 @pytest.mark.slow
 def test_what_imports_bring_along(tmp_path: Path) -> None:
     """Decoding stands on PyTorch alone, models run without Gradio, and importing the app prints,
@@ -130,8 +113,9 @@ def test_what_imports_bring_along(tmp_path: Path) -> None:
     files = (ROOT / "lantern_demo" / "decoding").glob("[!_]*.py")
     rooms = ", ".join(f"lantern_demo.decoding.{file.stem}" for file in files)
     lines = [f"import sys, threading; sys.path.insert(0, {str(ROOT)!r})"]
+    loaded = "print(*sorted({name.split('.')[0] for name in sys.modules}))"
     for names in (rooms, "lantern_demo.runs.load", "app, lantern_demo.ui.page"):
-        lines += [f"import {names}", LOADED]  # in one process, since each would import PyTorch
+        lines += [f"import {names}", loaded]  # in one process, since each would import PyTorch
     lines.append("print(*(thread.name for thread in threading.enumerate()))")
     done = ran(sys.executable, "-c", "\n".join(lines), cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -144,9 +128,7 @@ def test_what_imports_bring_along(tmp_path: Path) -> None:
 
 
 def all_imports() -> dict[str, set[str]]:
-    """What each module imports, within functions too; a package's own file is what its name alone
-    names.
-    """
+    """What each module imports, within functions too; a package's own file has its bare name."""
     modules = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for path in (ROOT / "lantern_demo").rglob("*.py")
@@ -225,7 +207,6 @@ def test_no_path_of_somebodys_machine() -> None:
 
 @pytest.fixture(scope="module")
 def fill() -> SimpleNamespace:
-    """The script that fills numbers into documents."""
     return SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "fill.py")))
 
 
@@ -260,9 +241,7 @@ def test_the_figure_of_nodes_shows_the_last_measurement(fill: SimpleNamespace) -
 
 
 def test_the_audits_report_is_whole() -> None:
-    """Every method and kind of noise in it was run in every case, and is judged as the command
-    judges. That the document shows it is tested above.
-    """
+    """Every method and noise in it was run in every case, and is judged as the command judges."""
     shipped = json.loads((ROOT / "docs" / "audit.json").read_text(encoding="utf-8"))
     rows = rows_of(shipped)
     cells = [row.cell for row in rows]

@@ -1,6 +1,4 @@
-"""examples/paper_evaluation: captions to scores with small networks in the place of those that
-would be fetched.
-"""
+"""examples/paper_evaluation: captions to scores by small networks in the place of fetched ones."""
 
 from __future__ import annotations
 
@@ -40,11 +38,9 @@ class Means(nn.Module):
         return (nn.functional.adaptive_avg_pool2d(images.float() / 255, 2).flatten(1),)
 
 
-def test_captions_become_scores(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Scorers that are missing are named; nothing is fetched for them. A run goes on where it was
-    stopped. Captions are of the official file's form: images out of order, two captions each.
+def test_captions_get_scores(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is fetched for missing scorers, which are named. A run goes on where it was stopped.
+    Captions have the official file's form: images out of order, two captions each.
     """
     monkeypatch.setattr("socket.create_connection", None)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
@@ -78,9 +74,8 @@ def test_captions_become_scores(
         assert set(row["scores"]) == {"fid", "kid"} and row["pictures"] == 8
         assert row["scores"]["kid"] == 6  # pictures of the smaller set
     assert report["rows"][0]["tokens_per_step"] == 1 < report["rows"][1]["tokens_per_step"]
-    assert [(p["id"], p["prompt"]) for p in read("manifest.json")["prompts"]] == [
-        (str(20 + 10 * i), f"a {word} lantern") for i, word in enumerate(reversed(COLOURS))
-    ]
+    wanted = [(f"{20 + 10 * i}", f"a {word} lantern") for i, word in enumerate(COLOURS[::-1])]
+    assert [(p["id"], p["prompt"]) for p in read("manifest.json")["prompts"]] == wanted
     drawn = sorted(file.name for file in (out / "lantern++").iterdir())
     assert drawn == [f"{i:05}.png" for i in range(8)]
 

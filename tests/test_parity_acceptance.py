@@ -13,7 +13,6 @@ from tables import decide
 from torch import Tensor
 
 from lantern_demo.decoding import sampling as sampled_by
-from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Draft, static_tree
 
@@ -29,14 +28,11 @@ def rules(file: Golden) -> list[str]:
 
 
 def drafts(case: Golden, sampled: bool) -> Iterator[tuple[int, Draft]]:
-    """The number and the draft of each trial; `sampled`: with the distributions that the drafts
-    were drawn from.
-    """
+    """The number and the draft of each trial; `sampled`: with what the drafts were drawn from."""
     golden = case.tensors
     tree = static_tree(case.about["tree_choices"])
-    assert torch.equal(
-        listed_paths(tree.parents.tolist(), ordered=True), golden["retrieve_indices"]
-    )
+    paths = listed_paths(tree.parents.tolist(), ordered=True)
+    assert torch.equal(paths, golden["retrieve_indices"])
     children = tree.children[tree.inner]
     for trial, tokens in enumerate(golden["node_tokens"]):
         drawn = tokens[children.clamp(min=0)].masked_fill(children < 0, -1)
@@ -47,9 +43,7 @@ def drafts(case: Golden, sampled: bool) -> Iterator[tuple[int, Draft]]:
 
 
 def scripted_uniforms(draft: Draft, script: list[float]) -> Tensor:
-    """[n, width + 1]: the script's draws, consumed in order, laid out by node and draw number. A
-    walk uses one for each child that it tries.
-    """
+    """[n, width + 1]: the draws of a script by node and draw; a walk uses one for each child."""
     parents, children = draft.tree.parents.tolist(), draft.tree.children.tolist()
     used, table = [0] * len(parents), []  # those used when the walk gets to a node
     for node, row in enumerate(children):
@@ -59,19 +53,6 @@ def scripted_uniforms(draft: Draft, script: list[float]) -> Tensor:
         # What lies past the end of the script is the bonus token's, which is not drawn here.
         table.append([script[min(used[node] + at, len(script) - 1)] for at in range(len(row) + 1)])
     return torch.tensor(table, dtype=torch.float64)
-
-
-def probs_of_the_bonus(
-    rule: Rule, draft: Draft, p: Tensor, last: int, neighbours: Tensor, uniforms: Tensor
-) -> Tensor:
-    """The distribution [V] that the bonus token behind node `last` is drawn from."""
-    row = int(draft.tree.rows[last])
-    if last not in draft.tree.inner:
-        return p[last]
-    q = None if draft.q is None else draft.q[row : row + 1]
-    at = slice(last, last + 1)
-    left = decide(rule, p[at], draft.drawn[row : row + 1], q, neighbours, uniforms[at]).residual
-    return left[0] / left.sum()
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
@@ -88,8 +69,12 @@ def test_sampled_decisions(case: Golden, name: str, kind: str) -> None:
         assert len(found.path) - 1 == length
         if length:  # else the recorded candidate means nothing
             assert found.path == golden["retrieve_indices"][best, : length + 1].tolist()
-        p = lantern_probabilities(logits, sampling)
-        probs = probs_of_the_bonus(rule, draft, p, found.path[-1], neighbours, uniforms)
+        last = found.path[-1:]  # behind it comes the bonus token
+        p, row = lantern_probabilities(logits, sampling)[last], draft.tree.rows[last]
+        if last[0] in draft.tree.inner:
+            q = None if draft.q is None else draft.q[row]
+            p = decide(rule, p, draft.drawn[row], q, neighbours, uniforms[last]).residual
+        probs = p[0] / p.sum()
         torch.testing.assert_close(probs, wanted["sample_p"][trial], atol=2e-6, rtol=2e-5)
 
 

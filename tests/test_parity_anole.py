@@ -10,10 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from released import Golden, anole, anole_drafter, cases, close
-from runs import dynamic_draft
-from test_parity_drafter import Spy, same_tree, stable_pass
+from test_parity_drafter import NO_UNIFORMS, Behind, same_tree, stable_pass
 
-from lantern_demo.decoding.drafting import DynamicTree
+from lantern_demo.decoding.drafting import DynamicProposer, DynamicTree
 from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.models.anole import FIRST
@@ -23,9 +22,8 @@ CASES = cases("anole")
 
 @pytest.mark.parametrize("case", CASES)
 def test_prompt_and_tree(case: Golden) -> None:
-    """The unconditional row and the positions are made as the released code makes them; so are
-    states and logits. Without guidance the prompt's row has the same states. The head's rows are
-    the released one's with everything else masked.
+    """The unconditional row, positions, states and logits. Without guidance the prompt's row has
+    the same states. The head's rows are the released one's with everything else masked.
     """
     target, golden = anole(), case.tensors
     condition = target.condition(golden["input_ids"][:1], None, True)
@@ -62,22 +60,24 @@ def test_drafter_and_its_trees(case: Golden) -> None:
     """Two calls: from the prompt, then behind some accepted nodes."""
     golden, drafter, target = case.tensors, anole_drafter(), anole()
     condition = target.condition(golden["input_ids"][:1], None, True)
-    drafts = DynamicTree(
-        case.about["top_k"], case.about["depth"], case.about["total_tokens_argument"]
-    )
+    sizes = [case.about[name] for name in ("top_k", "depth", "total_tokens_argument")]
     sampling = Sampling(temperature=0, cfg_scale=float(golden["cfg_scale"]))
-    cache, spy = drafter.new_cache(2, 64), Spy(drafter)
+    propose, cache = (
+        DynamicProposer(DynamicTree(*sizes), sampling).propose,
+        drafter.new_cache(2, 64),
+    )
 
     first = golden["drafter_input_ids"][0, -1:] - FIRST
     output = passes.begin(drafter, golden["prefill_hidden"], first, cache, condition)
     close(output, golden["drafter_out_hidden_stable"][:, -1:])
-    draft = dynamic_draft(drafts, first, output, spy, target, cache, sampling)
-    close(spy.outputs[0], golden["drafter_out_hidden_level1"])
+    behind = Behind(output, drafter, cache)
+    draft = propose(first, behind, target.head, NO_UNIFORMS)
+    close(behind.levels[0], golden["drafter_out_hidden_level1"])
     assert torch.equal(draft.tree.mask, golden["tree_mask"][0, 0].bool())
     same_tree(draft, golden, "", first=FIRST)
 
     tokens = golden["c2_input_ids"][0, -golden["c2_hidden_states"].shape[1] :] - FIRST
     output, every = stable_pass(drafter, tokens, golden["c2_hidden_states"], cache)
     close(every, golden["c2_out_hidden_stable"])
-    draft = dynamic_draft(drafts, tokens[-1:], output, spy, target, cache, sampling)
+    draft = propose(tokens[-1:], Behind(output, drafter, cache), target.head, NO_UNIFORMS)
     same_tree(draft, golden, "c2_", first=FIRST)

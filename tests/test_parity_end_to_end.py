@@ -1,6 +1,4 @@
-"""Whole greedy pictures by the released target and drafter: every method's tokens, and what each of
-its steps accepted.
-"""
+"""Whole greedy pictures by the released networks: each method's tokens, and what steps accepted."""
 
 from __future__ import annotations
 
@@ -8,16 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from released import (
-    Golden,
-    anole,
-    anole_drafter,
-    cases,
-    lantern_drafter,
-    lantern_target,
-    listed_paths,
-    parts_like,
-)
+import released
+from released import Golden, anole, cases, lantern_target, parts_like
 from released_rule import as_released, released_rule
 from runs import decode
 
@@ -29,7 +19,6 @@ from lantern_demo.models.text import left_pad
 from lantern_demo.settings.named_trees import STATIC_TREES
 
 Way = tuple[Rule, DraftConfig]
-VANILLA: Way = Rule(), DraftConfig()
 
 
 @pytest.fixture(autouse=True)
@@ -38,20 +27,17 @@ def _released(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def models_of(case: Golden, run: str) -> tuple[Any, Any, Any]:
-    """A case's target and drafter, and their condition: the recorded ids or features of a run's
-    prompt.
-    """
+    """A case's networks, and their condition: the recorded ids or features of a run's prompt."""
     golden, prompt = case.tensors, run.split(".")[0]
     if f"{prompt}.ids" in golden:
         condition = anole().condition(golden[f"{prompt}.ids"][None], None, True)
-        return anole(), anole_drafter(), condition
+        return anole(), released.anole_drafter(), condition
     features, mask = golden[f"{prompt}.t5_embeddings"], golden[f"{prompt}.t5_mask"].bool()
     condition = lantern_target().condition(*left_pad(features, mask), True)
-    return lantern_target(), lantern_drafter(), condition
+    return lantern_target(), released.lantern_drafter(), condition
 
 
 def decoded(case: Golden, run: str, way: Way, tokens: int) -> Iterator[Any]:
-    """The steps and the result of a greedy run."""
     rule, drafts = way
     sampling = Sampling(temperature=0, cfg_scale=case.about["cfg_scale"])
     knobs: dict[str, Any] = {"sampling": sampling, "neighbours": case.tensors["nearest"]}
@@ -59,9 +45,7 @@ def decoded(case: Golden, run: str, way: Way, tokens: int) -> Iterator[Any]:
 
 
 def way_of(case: Golden, run: str) -> Way:
-    """What a run's name PROMPT.MODE or PROMPT.MODE.TREE stands for; modes are told in the header,
-    and may hold points.
-    """
+    """What a run's name PROMPT.MODE or PROMPT.MODE.TREE stands for. Modes may hold points."""
     _, rest = run.split(".", 1)
     mode = max((mode for mode in case.about["modes"] if f"{rest}.".startswith(f"{mode}.")), key=len)
     tree = rest[len(mode) + 1 :]
@@ -77,11 +61,7 @@ def way_of(case: Golden, run: str) -> Way:
     ("case", "run"), cases("greedy pictures", parts_like(r"(.*(?<!\.ar))\.tokens"))
 )
 def test_tokens_and_steps(case: Golden, run: str) -> None:
-    """A run's tokens and what each step accepted are the recorded ones.
-
-    The released code runs on until there are more than enough tokens; with one more than that the
-    last recorded step has drafts here too.
-    """
+    """With a token more than were recorded, so that the last recorded step has drafts here, too."""
     golden, way = case.tensors, way_of(case, run)
     wanted = golden[f"{run}.accept_length_per_step"].tolist()
     chosen = golden[f"{run}.best_candidate_per_step"].tolist()
@@ -95,16 +75,14 @@ def test_tokens_and_steps(case: Golden, run: str) -> None:
 
 
 def best_candidate(step: Step, ordered: bool) -> int:
-    """Which of the tree's listed paths a step accepted a part of; the first of those that share the
-    part, the first for none.
-    """
-    paths = listed_paths(step.parents, ordered).tolist()
+    """The first of the tree's listed paths that begins with what a step accepted."""
+    paths = released.listed_paths(step.parents, ordered).tolist()
     return next(number for number, path in enumerate(paths) if path[: len(step.path)] == step.path)
 
 
 @pytest.mark.parametrize(("case", "run"), cases("greedy pictures", parts_like(r"(.*\.ar)\.tokens")))
 def test_tokens_without_drafts(case: Golden, run: str) -> None:
     length = case.about["max_length"]
-    *_, result = decoded(case, run, VANILLA, length)
+    *_, result = decoded(case, run, (Rule(), DraftConfig()), length)
     assert result.tokens == case.tensors[f"{run}.tokens"].tolist()
     assert result.steps == length - 1

@@ -1,6 +1,4 @@
-"""Parts that stand alone, as the released code has them; and that no golden file is passed over in
-silence.
-"""
+"""Parts that stand alone, as the released code has them; and that every golden file is tested."""
 
 from __future__ import annotations
 
@@ -8,22 +6,10 @@ import re
 from functools import partial
 
 import pytest
+import released
 import torch
 import torch.nn.functional as F
-from released import (
-    GOLDEN,
-    NAMED,
-    Golden,
-    cases,
-    chameleon_tokenizer,
-    close,
-    golden,
-    image_tokenizer,
-    lantern_probabilities,
-    listed_paths,
-    parts_like,
-    same_neighbours,
-)
+from released import Golden, cases, close, golden, image_tokenizer, parts_like
 
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.sampling import Sampling, probabilities
@@ -34,8 +20,8 @@ from lantern_demo.settings.named_trees import STATIC_TREES
 
 def test_every_file_is_tested() -> None:
     """`state_dict_shapes` is that of test_needs.py."""
-    there = {path.stem for path in GOLDEN.iterdir()}
-    assert there == {*NAMED, "state_dict_shapes"}
+    there = {path.stem for path in released.GOLDEN.iterdir()}
+    assert there == {*released.NAMED, "state_dict_shapes"}
 
 
 @pytest.mark.parametrize("file", cases("cleaned prompts"))
@@ -44,7 +30,7 @@ def test_plain_captions_are_cleaned_as_published(file: Golden) -> None:
         assert clean(row["in"]) == row["out"], row["in"]
 
 
-ORDERS = {"llamagen": probabilities, "lantern": lantern_probabilities}
+ORDERS = {"llamagen": probabilities, "lantern": released.lantern_probabilities}
 
 
 @pytest.mark.parametrize(("case", "key"), cases("sampling filters", parts_like("(.*_probs_.*)")))
@@ -62,10 +48,7 @@ def test_filters(case: Golden, key: str) -> None:
     ("case", "name"), cases("tables of static trees", lambda file: list(file.about["trees"]))
 )
 def test_static_trees(case: Golden, name: str) -> None:
-    """What the target is given, and the order in which its verdicts are read.
-
-    A tree that is not on offer by that name has the file's own paths.
-    """
+    """The target's side. A tree that is not on offer has the file's own paths."""
     wanted = case.about["trees"][name]
     drafts = StaticTree(STATIC_TREES.get(name, wanted["choices"]))
     tree, tables = static_tree(drafts.paths), wanted["target_side"]
@@ -73,7 +56,8 @@ def test_static_trees(case: Golden, name: str) -> None:
     assert tree.depths.tolist() == tables["tree_position_ids"]
     seen = [row.nonzero()[:, 0].tolist() for row in tree.mask]
     assert seen == tables["ancestors_or_self_per_node"]
-    assert listed_paths(tree.parents.tolist(), ordered=True).tolist() == tables["retrieve_indices"]
+    paths = released.listed_paths(tree.parents.tolist(), ordered=True)
+    assert paths.tolist() == tables["retrieve_indices"]
     siblings = [[node for node in row if node >= 0] for row in tree.children[tree.inner].tolist()]
     earlier = {node: row[:place] for row in siblings for place, node in enumerate(row)}
     assert [earlier[node] for node in range(1, tree.size)] == tables["earlier_siblings_of_node"]
@@ -82,14 +66,13 @@ def test_static_trees(case: Golden, name: str) -> None:
 # LlamaGen's compares and decodes vectors of unit length, Chameleon's those of any.
 TOKENIZERS = {
     "vq_a": (image_tokenizer, partial(F.normalize, dim=1)),
-    "chameleon_vqgan_a": (chameleon_tokenizer, torch.clone),
+    "chameleon_vqgan_a": (released.chameleon_tokenizer, torch.clone),
 }
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @torch.no_grad()
 def test_tokenizers(name: str) -> None:
-    """Tokens to pixels, and pixels to tokens."""
     made, scaled = TOKENIZERS[name]
     model, recorded = made(), golden(name).tensors
     found = model.decode_latent(model.vectors(recorded["codes"]))
@@ -106,4 +89,4 @@ def test_codes_and_their_neighbours() -> None:
     model, recorded = image_tokenizer(), golden("vq_a").tensors
     close(model.vectors(recorded["codes"]), recorded["quantized_of_codes"])
     stored = model.vq.quantize.embedding.weight
-    same_neighbours(stored, recorded["neighbours_raw_codebook"])
+    released.same_neighbours(stored, recorded["neighbours_raw_codebook"])

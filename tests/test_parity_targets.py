@@ -20,7 +20,6 @@ from lantern_demo.models.text import left_pad
 
 
 def condition_of(case: Golden, row: int, masked: bool = True, guided: bool = True) -> Condition:
-    """The rows of one prompt of a case."""
     golden, one = case.tensors, slice(row, row + 1)
     mask = golden["emb_masks"][one].bool() if masked else None
     return llamagen().condition(golden["cond"][one], mask, guided)
@@ -53,8 +52,6 @@ def test_greedy_tokens(case: Golden, scale: str) -> None:
         assert result.tokens == tokens
 
 
-# -- LANTERN's
-
 LANTERNS = cases("target")
 
 
@@ -64,17 +61,13 @@ def rows_of(golden: dict[str, Tensor]) -> Condition:
 
 
 def tree_pass(target: LlamaGen, golden: dict[str, Tensor], cache: Any) -> Tensor:
-    mask = golden["tree_mask"][0, 0].bool()
-    return passes.tree_pass(
-        target, golden["tree_tokens"][0], golden["tree_position_ids"], mask, cache
-    )
+    tokens, mask = golden["tree_tokens"][0], golden["tree_mask"][0, 0].bool()
+    return passes.tree_pass(target, tokens, golden["tree_position_ids"], mask, cache)
 
 
 @pytest.mark.parametrize("case", LANTERNS)
 def test_steps_and_tree(case: Golden) -> None:
-    """Prefill (padded rows too, which drafters read), a step, a tree, its accepted path moved up, a
-    step behind it.
-    """
+    """Prefill, with the padded rows that drafters read, a step, a tree, and a step behind it."""
     target, golden = lantern_target(), case.tensors
     condition = rows_of(golden)
     close(condition.features, golden["cond_combined"])
@@ -105,9 +98,7 @@ def test_steps_and_tree(case: Golden) -> None:
 
 @pytest.mark.parametrize("case", LANTERNS)
 def test_edge_of_the_grid(case: Golden) -> None:
-    """Many tokens in one pass, then a tree that may reach past the last image position, where the
-    rotary rows are zero.
-    """
+    """Many tokens in one pass, then a tree that may reach past the last image position."""
     target, golden = lantern_target(), case.tensors
     tokens = golden["long_tokens"][0]
     cache = target.new_cache(2, len(tokens) + golden["tree_tokens"].shape[1])
@@ -123,10 +114,8 @@ def test_edge_of_the_grid(case: Golden) -> None:
 
 @pytest.mark.parametrize("case", LANTERNS)
 def test_prefill_in_bfloat16(case: Golden) -> None:
-    """In bfloat16 padded rows do not see real ones.
-
-    As close as bfloat16 is: the recording's own error on the real rows says how much that is, and
-    is far below what the padded rows' masks make.
+    """As close as bfloat16 is, by the recording's own error on real rows, which is far below what
+    padded rows' masks make: there these do not see real ones.
     """
     golden = case.tensors
     target = copy.deepcopy(lantern_target()).to(torch.bfloat16)

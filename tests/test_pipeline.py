@@ -22,7 +22,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result, record_of
 from lantern_demo.settings.named_trees import DEFAULTS, DYNAMIC_TREES, drafts_by_device
-from lantern_demo.settings.settings import Settings, drafts_of, planned
+from lantern_demo.settings.settings import Settings, drafts_of, planned, settings_of
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import table
 
@@ -85,18 +85,14 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
     assert [entry["tree"] for entry in record["methods"].values()][1:] == [chain, small, chain]
     rows = table(record)
     assert {len(row) for row in rows} == {len(texts.TABLE_HEAD)}
-    values = (
-        "shared noise",
-        "tree of 7 in up to 3 levels, k 5, delta 0.2",
-        "chain of 5, k 10, lambda 3",
-    )
-    assert all(words in row[-1] for row, words in zip(rows[1:], values, strict=True))
+    dynamic, static = "tree of 7 in up to 3 levels, k 5, delta 0.2", "chain of 5, k 10, lambda 3"
+    for row, words in zip(rows[1:], ("shared noise", dynamic, static), strict=True):
+        assert words in row[-1]
 
 
 def test_what_is_asked_for_is_no_named_tree() -> None:
     """Also where it is the default one, as in every link of a run."""
-    names = "draft_top_k", "draft_depth", "draft_nodes"
-    shape = dict(zip(names, DYNAMIC_TREES["small"], strict=True))
+    shape = settings_of(DynamicTree(*DYNAMIC_TREES["small"]))
     for knobs in (shape, shape | {"tree": "0 00 000"}):
         assert planned(METHODS["lantern"], Settings(**knobs)).source == "as asked"
 
@@ -168,9 +164,6 @@ def test_other_trees_of_a_folder_are_refused() -> None:
     for told in ([], {"tpu": right}, {"cpu": {}}, *({"cpu": trees} for trees in wrong)):
         with pytest.raises(ValueError, match="trees"):
             drafts_by_device(told)
-
-
-# -- as a notebook or a worker meets it
 
 
 def test_a_cell_of_a_notebook_shows_a_line_and_the_picture(pipe: Pipeline) -> None:

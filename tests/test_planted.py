@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tiny import ran
 
 ROOT = Path(__file__).resolve().parent.parent
 PROCESSES = 2
@@ -47,9 +47,7 @@ def test_the_right_lines_of_each_fault_are_there_once() -> None:
 
 
 def run(folder: Path, tests: list[str], fault: Fault | None = None) -> tuple[int, str]:
-    """Run tests in a copy of the program, where a fault is planted. Return pytest's exit status and
-    what it said.
-    """
+    """Run tests in a copy of the program with a fault -> pytest's exit status, and what it said."""
     for part in ("lantern_demo", "examples", "tests"):
         ignored = shutil.ignore_patterns("__pycache__", "bundled")  # no named test needs the model
         shutil.copytree(ROOT / part, folder / part, ignore=ignored)
@@ -59,10 +57,7 @@ def run(folder: Path, tests: list[str], fault: Fault | None = None) -> tuple[int
         text = file.read_text(encoding="utf-8")
         file.write_text(text.replace(f"\n{fault.right}", f"\n{fault.wrong}"), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-x", "-q", *tests]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=False
-    )
+    done = ran(*command, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=None)
     shutil.rmtree(folder)
     return done.returncode, done.stdout + done.stderr
 
@@ -77,9 +72,9 @@ def test_each_planted_fault_fails_its_test(tmp_path: Path) -> None:
         found = [pool.submit(run, tmp_path / fault.name, [fault.test], fault) for fault in FAULTS]
     status, said = sound.result()
     assert status == 0, said
-    other = {
-        fault.name: done.result()
+    other = [
+        f"{fault.name}: {done.result()[1]}"
         for fault, done in zip(FAULTS, found, strict=True)
         if done.result()[0] != pytest.ExitCode.TESTS_FAILED
-    }
-    assert not other, "\n".join(f"{name}: {said}" for name, (_, said) in other.items())
+    ]
+    assert not other, "\n".join(other)

@@ -97,38 +97,23 @@ def made_price() -> dict[str, Any]:
     """Measurements by which LANTERN breaks from its middle on, and LANTERN++ holds."""
 
     def point(value: float, alike: int, share: float, tint: str) -> dict[str, Any]:
-        return {
-            "value": value,
-            "speedup": 1.1 + alike / 100,
-            "changed": alike / 256,
-            "share": share,
-            "less": [share - 0.98, share - 1.01, share - 0.95],
-            "steps": 200 - alike,
-            "alike": list(range(alike)),
-            "picture": picture_address(Image.new("RGB", (64, 64), tint)),
-        }
+        drawn = {"value": value, "steps": 200 - alike, "alike": list(range(alike))}
+        drawn |= {"speedup": 1.1 + alike / 100, "changed": alike / 256, "share": share}
+        drawn |= {"less": [share - 0.98, share - 1.01, share - 0.95]}
+        return drawn | {"picture": picture_address(Image.new("RGB", (64, 64), tint))}
 
     lost = point(0, 0, 0.98, "red"), point(0.2, 20, 0.8, "lime"), point(1, 90, 0.1, "blue")
     kept = point(1, 0, 0.97, "red"), point(3, 16, 0.98, "lime"), point(40, 45, 0.97, "blue")
-    return {
-        "created": "2026-11-29T12:00:00+00:00",
-        "device": "a <b>machine</b>",
-        "model": "lantern-scenes",
-        "things": 50,
-        "pictures": 200,
-        "prompt": "a cat",
-        "seed": 7,
-        "grid": 16,
-        "vanilla": {"share": 0.98, "steps": 255},
-        "methods": [
-            {"id": "lantern", "knob": "delta", "preset": 0.2, "points": lost},
-            {"id": "lantern++", "knob": "lambda", "preset": 3.0, "points": kept},
-        ],
-    }
+    told = {"created": "2026-11-29T12:00:00+00:00", "device": "a <b>machine</b>", "grid": 16}
+    told |= {"model": "lantern-scenes", "prompt": "a cat", "seed": 7, "things": 50, "pictures": 200}
+    methods = [
+        {"id": "lantern", "knob": "delta", "preset": 0.2, "points": lost},
+        {"id": "lantern++", "knob": "lambda", "preset": 3.0, "points": kept},
+    ]
+    return told | {"vanilla": {"share": 0.98, "steps": 255}, "methods": methods}
 
 
 def made_script(folder: Path) -> str:
-    """The panel's script with these measurements."""
     path = folder / "price.json"
     path.write_text(json.dumps(made_price()), encoding="utf-8")
     with patch.object(recorded, "PRICE", path), gr.Blocks():

@@ -1,6 +1,4 @@
-"""The measures of quality, and the judge of things: each against its definition written out slowly,
-or a case whose answer is known.
-"""
+"""The measures of quality, and the judge of things, each against its definition or a known case."""
 
 from __future__ import annotations
 
@@ -27,11 +25,6 @@ from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.scenes import THINGS, full_caption, with_article
 
 PROMPTS = ["two red lanterns over a lake", "one blue sky lantern", "three lanterns at night"]
-
-
-@pytest.fixture
-def bundled() -> Pipeline:
-    return load("lantern-scenes", device="cpu")
 
 
 def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> None:
@@ -69,9 +62,6 @@ def test_nll_is_what_decoding_token_by_token_finds(pipe: Pipeline, sampling: Sam
     assert (impossible > 0) == (sampling.top_k > 0)
 
 
-# -- scenes
-
-
 def test_true_scenes_are_what_their_captions_say() -> None:
     some = scenes.truth(12)
     assert scenes.truth(4).captions == some.captions[:2]
@@ -86,9 +76,10 @@ def test_true_scenes_are_what_their_captions_say() -> None:
 
 
 def test_true_drawings_show_their_attributes_and_are_read_in_batches(
-    bundled: Pipeline, sprites: Path, monkeypatch: pytest.MonkeyPatch
+    sprites: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scenes, "BATCH", 3)
+    bundled = load("lantern-scenes", device="cpu")
     classifier = load_classifier(bundled.info.folder, bundled.device)
     some = scenes.SceneSet(sample(8, 5, lanterns=1.0))
     images = scenes.draw_truth(Renderer(emoji.read(sprites), bundled.device), some.scenes)
@@ -105,16 +96,12 @@ def test_true_drawings_show_their_attributes_and_are_read_in_batches(
         load_classifier(Path("nowhere"), bundled.device)
 
 
-# -- the judge of things
-
-
 def coarse(pictures: Tensor) -> Tensor:
     """A stand-in for the outside network: means of the picture's parts."""
     return F.adaptive_avg_pool2d(pictures, 4).flatten(1)
 
 
 def write_coloured(sprites: Path) -> None:
-    """Write a sprite of a few random colours for every thing."""
     g = torch.Generator().manual_seed(1)
     coloured = torch.randint(256, (len(THINGS), 4, 8, 8), generator=g)
     coloured[:, 3] = 255

@@ -1,6 +1,4 @@
-"""The race: equal slices in rotation, the tokens of a run alone, and what happens where it cannot
-be run.
-"""
+"""The race: equal slices in rotation, a run's tokens, and what happens where it cannot be run."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from weakref import WeakSet
 
 import pytest
 import torch
-from tiny import ran
+from tiny import ran, spied
 
 from lantern_demo import load
 from lantern_demo.decoding import timing
@@ -89,9 +87,7 @@ def test_tokens_are_those_of_a_run_alone(pipe: Pipeline, monkeypatch: pytest.Mon
     assert {e.schedule for e in alone.values()} == {"alone"}
 
 
-def caches_of(
-    monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: float = math.inf
-) -> WeakSet[Any]:
+def caches_of(monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: float = math.inf) -> Any:
     """The target's caches that are alive, from now on. Memory does not hold more than `most`."""
     alive, real = WeakSet[Any](), pipe.target.new_cache
 
@@ -144,24 +140,16 @@ def test_there_is_room_for_what_the_runs_take(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_leaving_a_race_ends_all_its_runs(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, take = dict[str, Drawing](), Drawing.next
-
-    def noted(self: Drawing) -> Any:
-        seen[self.plan.method.id] = self
-        return take(self)
-
-    monkeypatch.setattr(Drawing, "next", noted)
+    taken = spied(monkeypatch, Drawing, "next")
     with closing(pipe.compare(PROMPT, **KNOBS)) as events:
-        while len(seen) < len(DEFAULT):
+        while {drawing.plan.method.id for (drawing,) in taken} < {*DEFAULT}:
             next(events)
-    states = {inspect.getgeneratorstate(drawing.steps) for drawing in seen.values()}
+    states = {inspect.getgeneratorstate(drawing.steps) for (drawing,) in taken}
     assert states == {inspect.GEN_CLOSED}
     assert pipe.generate(PROMPT, **KNOBS).tokens, "the device is free"
 
 
-def test_a_race_that_is_over_time_takes_no_more_steps(
-    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_race_over_time_goes_no_further(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where its methods run one after the other."""
     monkeypatch.setattr(pipeline, "no_room_to_race", lambda *_: "no room")
     events = list(pipe.race(pipe.request(PROMPT, **KNOBS), seconds=0))
@@ -201,7 +189,6 @@ def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) ->
 
 
 def warms_up(pipe: Pipeline, *methods: str, **settings: Any) -> bool:
-    """Whether a race has to warm up a method first."""
     events = list(pipe.race(pipe.request(PROMPT, list(methods) or None, **settings)))
     return any(event is None for _, event in events)
 
@@ -212,9 +199,7 @@ def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:
     assert warms_up(pipe, temperature=0) and not warms_up(pipe, temperature=0)
 
 
-def test_the_latest_warm_ups_alone_are_remembered(
-    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_latest_warm_ups_are_kept(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody may ask for any tree."""
     monkeypatch.setattr(pipeline, "MOST_WARM", 3)
     monkeypatch.setattr(pipe, "_warm", {})
@@ -224,7 +209,6 @@ def test_the_latest_warm_ups_alone_are_remembered(
 
 
 # -- threads and a busy machine
-
 
 THREADS: list[tuple[dict[str, str], bool, str, int, str]] = [
     ({}, True, "cpu", 1, "a small model"),
@@ -237,12 +221,8 @@ THREADS: list[tuple[dict[str, str], bool, str, int, str]] = [
 ]
 
 
-def test_threads_and_the_reason_for_their_number(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Eight are usual, of which a container's quota allows four. A large model has several where
-    they sleep.
-    """
+def test_threads_and_why_so_many(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight are usual; a container's quota allows four. A large model has several if they sleep."""
     monkeypatch.setattr(device, "_USUAL_THREADS", 8)
     monkeypatch.setattr(device, "processors", lambda: 4)
     for variables, small, on, count, reason in THREADS:
@@ -281,9 +261,7 @@ def test_a_run_that_waited_was_disturbed(waited: float | None, disturbed: bool) 
     assert Result.disturbed.fget(run) == disturbed  # type: ignore[attr-defined]
 
 
-def test_one_thread_computes_whichever_asks(
-    tiny_service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_thread_computes(tiny_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     threads, take = set[str](), Drawing.next
 
     def noted(self: Drawing) -> Any:

@@ -1,6 +1,4 @@
-"""The stage in a real browser: its pieces, the replay and its clocks, small screens, and the panel
-that tells a step.
-"""
+"""The stage in a real browser: pieces, replay and clocks, small screens, and a step's panel."""
 
 from __future__ import annotations
 
@@ -10,12 +8,13 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 import pages
 import pytest
 from pages import DEFAULT, LANES, draw, drawn, expect, fits, lit, open_page, scripts
+from playwright.sync_api import Browser, Dialog, Page, Request, Route
 
 from lantern_demo import ui
 from lantern_demo.decoding.methods import METHODS
@@ -23,9 +22,6 @@ from lantern_demo.models.bundled import PATCHES
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.ui import texts
 from lantern_demo.ui.recorded import recorded_runs
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Dialog, Page, Request, Route
 
 pytestmark = pages.IN_A_BROWSER
 
@@ -49,9 +45,6 @@ def scrub(page: Page, per_mille: int) -> None:
     bar = page.get_by_label(texts.WEB["scrub"])
     change = "bar.dispatchEvent(new Event('input', { bubbles: true }))"
     bar.evaluate(f"(bar, to) => {{ bar.value = to; {change}; }}", per_mille)
-
-
-# -- the pieces
 
 
 # Three tokens of a picture of four. A token's patch is half red and half its own blue.
@@ -91,7 +84,6 @@ def test_a_piece_is_painted_as_its_tokens_patch(browser: Browser) -> None:
 
 # -- the replay
 
-
 # The headlines that were shown; and of lanes' pictures when they were painted, and how visible.
 WATCH = """addEventListener("DOMContentLoaded", () => {
   window.headlines = new Set();
@@ -112,12 +104,8 @@ WATCH = """addEventListener("DOMContentLoaded", () => {
 })"""
 
 
-def test_a_replay_plays_once_and_the_pictures_of_a_race_appear_together(
-    tab: Page, server: str
-) -> None:
-    """The recorded run plays by itself, and its headline counts. Pictures appear over their pieces,
-    when all methods are there.
-    """
+def test_a_replay_plays_once_and_a_races_pictures_appear_together(tab: Page, server: str) -> None:
+    """The recorded run plays by itself, and its headline counts."""
     tab.emulate_media(reduced_motion="no-preference")
     tab.add_init_script(WATCH)
     open_page(tab, server)
@@ -140,9 +128,7 @@ def test_a_replay_plays_once_and_the_pictures_of_a_race_appear_together(
 
 
 def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
-    """The headline, each lane's seconds, where they come from, and its place; half-way its pieces.
-    Bars are seconds at the end, on one scale. Why a method won is told then.
-    """
+    """The headline, and each lane's seconds, place and bar; half-way its pieces."""
     record = recorded_runs()[0].record
     run = record["methods"]
     order = sorted(run, key=lambda name: run[name]["decode_seconds"])
@@ -204,7 +190,6 @@ TOLD: list[tuple[str, tuple[float | None, ...], str]] = [
 
 @pytest.fixture(scope="module")
 def clock(browser: Browser) -> Iterator[Page]:
-    """The script that tells a race in words."""
     with scripts(browser, "dom", "clock") as page:
         page.evaluate("words => { window.WORDS = words; }", texts.WEB)
         yield page
@@ -295,9 +280,6 @@ def test_look_alikes_are_marked_on_all_pictures(shown: Page) -> None:
             assert len(cells) > 5 and canvas.evaluate(MARKED, cells) == [pressed] * len(cells)
 
 
-# -- small screens
-
-
 # Read at once: a lane may be painted anew between two questions.
 TWO_COLUMNS = """least => {
   const box = (lane) => lane.querySelector(".lane-card")?.getBoundingClientRect();
@@ -312,9 +294,7 @@ TWO_COLUMNS = """least => {
 
 
 def test_a_phone_has_two_columns_and_a_step_on_one_screen(tab: Page, server: str) -> None:
-    """The winner stands first, whoever it was. Of a step are seen picture, sentence and Next,
-    wherever the page was scrolled to, and from any tab.
-    """
+    """The winner stands first. Of a step are seen picture, sentence and Next, from any tab."""
     tab.set_viewport_size({"width": 390, "height": 844})
     open_page(tab, server)
     for opener in (".explain", "#lane-lanternpp .picture"):
@@ -333,9 +313,6 @@ def test_a_phone_has_two_columns_and_a_step_on_one_screen(tab: Page, server: str
             tab.wait_for_function(TWO_COLUMNS, arg=least)
             assert fits(tab)
     pages.check_for_axe(tab, "the phone's columns")
-
-
-# -- where the page is served
 
 
 def test_a_link_is_copied_without_a_clipboard(shown: Page) -> None:
@@ -371,8 +348,6 @@ def test_a_page_below_an_unknown_path_says_what_is_missing(tab: Page, server: st
     told = tab.locator("#stage").get_by_role("alert")
     expect(told).to_have_text(texts.WEB["noServer"])
 
-
-# -- the colours of tokens
 
 # What a model's colours are after the server's answers, 0 where none came, and how many it gave.
 ANSWERS = """async ([model, statuses]) => {
@@ -431,12 +406,10 @@ def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
 
 
 def test_the_tab_of_how_it_works_is_told_once_it_is_seen(tab: Page, server: str) -> None:
-    """Without a press; and anew for each run, with its picture. A visit so far is small, Gradio's
-    own files aside, which a browser keeps.
-    """
+    """Without a press; and anew for each run, with its picture. A visit so far is small."""
     sizes: list[int] = []
 
-    def note(request: Request) -> None:
+    def note(request: Request) -> None:  # of all but Gradio's own files, which a browser keeps
         if "/assets/" not in request.url and "/theme" not in request.url:
             sizes.append(request.sizes()["responseBodySize"])
 
@@ -467,9 +440,7 @@ def click_piece(page: Page, canvas: str, cell: int) -> None:
 
 
 def test_a_click_on_a_piece_tells_the_step_that_drew_it(shown: Page) -> None:
-    """In a lane, and in the panel's large picture. The piece is marked there. Nothing comes before
-    the first step.
-    """
+    """In a lane, and in the panel's large picture, which marks it. Nothing precedes step 1."""
     run = recorded_runs()[0].record["methods"]
     title = shown.locator(".panel h3")
 
@@ -586,9 +557,7 @@ READ = """large => {
 
 
 def test_a_step_is_read_from_tree_path_and_trials(browser: Browser) -> None:
-    """By hand for a tree with branches. Of a large tree a part is shown, with what was kept and
-    tried, and each behind its parent.
-    """
+    """By hand for a tree with branches. Of a large one what was kept and tried is shown."""
     wide = {"tokens": list(range(100)), "parents": [0] * 99 + [90], "path": [0, 90, 99]}
     large = {"trees": [None, wide], "trials": [None, [[n] for n in (*range(1, 91), 99)]]}
     with scripts(browser, "dom", "grid", "steps", "tree") as page:

@@ -1,6 +1,4 @@
-"""The same request gives the same tokens: in another process, after and beside others, in any
-order.
-"""
+"""The same request gives the same tokens: in another process, beside others, in any order."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ print(json.dumps([drawn, states]))
 
 @pytest.mark.slow
 def test_another_process_draws_the_same_and_stays_as_it_was(folder: Path, pipe: Pipeline) -> None:
-    """This one races all methods. The other runs other things before, each method by itself, and
-    backwards. It stays as it was behind the import, a load, draws, a closed run, and what failed.
-    """
+    """Which runs other things before, then each method alone, backwards; this one races them."""
     right = [
         {m: e.tokens for m, e in pipe.compare(PROMPT, **knobs) if isinstance(e, Result)}
         for knobs in SETTINGS
@@ -114,9 +110,7 @@ STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_whatever_defaults_of_pytorch_the_caller_has_set(
-    folder: Path, pipe: Pipeline, state: str
-) -> None:
+def test_whatever_defaults_the_caller_has_set(folder: Path, pipe: Pipeline, state: str) -> None:
     """Around a load, around runs and around both; and the caller finds its own afterwards."""
 
     def drawn(by: Pipeline) -> dict[str, tuple[list[int], bytes]]:

@@ -1,7 +1,4 @@
-"""Runners: a model's networks, the same joined as on an accelerator, and a processor's fused models
-make one run, on which exact methods draw vanilla's tokens. Runs on a kept runner are those on a new
-one.
-"""
+"""All runners make one run: modules, joined and fused models, kept runners and new ones."""
 
 from __future__ import annotations
 
@@ -13,20 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import small_models as models
 import torch
 from runs import OF_EACH_KIND, Kernels, decode
-from small_models import (
-    FULL,
-    MODELS,
-    PADDED,
-    TEXT,
-    condition_of,
-    model_of,
-    networks,
-    settings,
-    strong,
-    summary,
-)
+from small_models import MODELS, TEXT, condition_of, model_of, summary
 
 from lantern_demo.decoding import graphs, loop
 from lantern_demo.decoding.drafting import StaticTree
@@ -47,23 +34,19 @@ WAYS: dict[str, dict[str, Any]] = {
 # Of one model and one method for a static and a dynamic tree: they are the loop's.
 MORE = {f"{n} tokens": {"num_tokens": n, "seed": seed} for n, seed in ((1, 1), (3, 3), (14, 5))}
 LOOPED = ("lantern++", "eagle2")
-CASES = [("llamagen", method, WAYS | MORE if method in LOOPED else WAYS) for method in METHODS]
-CASES += [(model, method, WAYS) for model in MODELS if model != "llamagen" for method in LOOPED]
+CASES = [("llamagen", method) for method in METHODS]
+CASES += [(model, method) for model in MODELS if model != "llamagen" for method in LOOPED]
 
 
 @pytest.mark.parametrize(
-    ("model", "method", "ways"),
-    [
-        pytest.param(*case, id=" ".join(case[:2]), marks=[pytest.mark.slow] * ("guided" in case[0]))
-        for case in CASES
-    ],
+    ("model", "method"),
+    [pytest.param(*case, marks=[pytest.mark.slow] * ("guided" in case[0])) for case in CASES],
 )
-def test_runners_make_the_same_run_and_exact_methods_draw_vanillas_tokens(
-    model: str, method: str, ways: dict[str, dict[str, Any]]
-) -> None:
+def test_runners_make_the_same_run(model: str, method: str) -> None:
+    """On which exact methods draw vanilla's tokens."""
     of = model_of(model)
-    runners = of.runners
-    for name, how in ways.items():
+    runners, looped = of.runners, model == "llamagen" and method in LOOPED
+    for name, how in (WAYS | MORE if looped else WAYS).items():
         found = [of.run(runner, method, **how) for runner in runners]
         assert all(summary(events) == summary(found[0]) for events in found), name
         if METHODS[method].lossless and ("noise" in how or name == "greedy"):
@@ -74,33 +57,26 @@ def test_runners_make_the_same_run_and_exact_methods_draw_vanillas_tokens(
 
 
 class Model:
-    """One random model, and runs on it."""
-
     def __init__(self) -> None:
-        self.models = target, drafter = networks(TEXT)
+        self.models = target, drafter = models.networks(TEXT)
         with torch.inference_mode():
-            padded, full = (condition_of(target, mask) for mask in (PADDED, FULL))
+            padded, full = (condition_of(target, mask) for mask in (models.PADDED, models.FULL))
         one_row = replace(full, features=full.features[:1], mask=None)
         self.conditions = {"padded": padded, "full": full, "one row": one_row}
-        self.other = strong(Drafter(drafter.config))
-        self.rules = {name: settings(name) for name in METHODS}  # with the same tables in every run
+        self.other = models.strong(Drafter(drafter.config))
+        # with the same tables in every run
+        self.rules = {name: models.settings(name) for name in METHODS}
 
     def run(
-        self,
-        method: str = "lantern++",
-        prompt: str = "padded",
-        num_tokens: int = 16,
-        drafter: Drafter | None = None,
-        **changes: Any,
+        self, method: str = "lantern++", prompt: str = "padded", **changes: Any
     ) -> Iterator[Any]:
         """The events of a run of the sizes that a GPU captures."""
-        models = self.models[0], drafter or self.models[1]
-        knobs = {"sampling": Sampling(cfg_scale=2.0), "room": 16, **self.rules[method], **changes}
-        condition = self.conditions[prompt]
-        return decode(*models, condition, num_tokens=num_tokens, padded=True, **knobs)
+        target, drafter = self.models
+        about = {"drafter": drafter, "condition": self.conditions[prompt], "padded": True}
+        sizes = {"num_tokens": 16, "room": 16, "sampling": Sampling(cfg_scale=2.0)}
+        return decode(target, **about | sizes | self.rules[method] | changes)
 
     def drawn(self, *given: Any, **named: Any) -> tuple[Any, ...]:
-        """What a run comes to."""
         return summary(list(self.run(*given, **named)))
 
 
@@ -114,21 +90,14 @@ def one_model() -> Model:
 def test_a_lone_node_sees_what_a_mask_would_show(method: str, drafts: str) -> None:
     """In a chain all slots, without a mask; beside or below siblings its ancestors."""
     model, tree = one_model(), StaticTree(tuple(map(int, path)) for path in drafts.split())
-    knobs = model.rules[method] | {"drafts": tree, "sampling": Sampling(cfg_scale=2.0)}
-    about = *model.models, model.conditions["padded"]
     for seed in range(4):
-        plain, padded = (
-            summary(list(decode(*about, num_tokens=16, seed=seed, padded=padded, **knobs)))
-            for padded in (False, True)
-        )
-        assert plain == padded
+        about = {"seed": seed, "drafts": tree}
+        assert model.drawn(method, **about, padded=False) == model.drawn(method, **about)
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Steps]:
-    """The steps of the runs of a test, as a list that grows. Runners are kept as on a GPU, and run
-    without graphs.
-    """
+    """The steps of a test's runs, as they begin. Runners are kept as on a GPU, without graphs."""
     seen: list[Steps] = []
     kept = type("Kept", (graphs.Runner,), {"name": graphs.GraphRunner.name})
     monkeypatch.setattr(loop, "captures", lambda _: True)
@@ -141,9 +110,7 @@ def model(made: list[Steps]) -> Model:
     return one_model()
 
 
-def test_a_step_before_a_capture_leaves_the_run_where_it_was(
-    model: Model, made: list[Steps]
-) -> None:
+def test_a_step_before_a_capture_leaves_the_run_as_it_was(model: Model, made: list[Steps]) -> None:
     wanted, events = model.drawn("lantern"), model.run("lantern")
     first = [next(events), next(events)]
     with torch.inference_mode():
@@ -154,9 +121,7 @@ def test_a_step_before_a_capture_leaves_the_run_where_it_was(
     assert summary([*first, *events]) == wanted
 
 
-def test_captured_steps_of_few_sizes_have_room_for_all_that_they_write(
-    model: Model, made: list[Steps]
-) -> None:
+def test_captured_steps_have_room_for_all_that_they_write(model: Model, made: list[Steps]) -> None:
     model.drawn("lantern", room=300)
     (steps,) = made
     for committed in range(1, 300):
@@ -166,9 +131,7 @@ def test_captured_steps_of_few_sizes_have_room_for_all_that_they_write(
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 def test_runs_on_a_kept_runner_are_those_on_a_new_one(method: str, model: Model) -> None:
-    """Whatever the run before was: another prompt, padded or not, another seed, cut short,
-    shorter, or one that kept rows.
-    """
+    """Whatever the run before was: of another prompt or seed, cut, shorter, or one of kept rows."""
     runners, shared = Runners(), {"noise": "shared"}
     first: dict[str, Any] = {"seed": 1}
     for changes in (
@@ -248,9 +211,7 @@ def test_live_runs_of_one_shape_do_not_disturb_each_other(model: Model) -> None:
         assert len(runners) == 3
 
 
-def test_a_faulty_run_keeps_its_runner_to_itself(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_faulty_run_keeps_its_runner(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     runners = Runners()
     broken = model.run("vanilla", runners=runners)
     next(broken)
@@ -270,9 +231,7 @@ def test_few_are_kept_and_the_longest_unused_goes(model: Model, made: list[Steps
     assert runners.clear() and not runners.clear() and len(runners) == 0
 
 
-def test_after_an_error_of_kernels_no_kept_runner_replays_them(
-    model: Model, made: list[Steps]
-) -> None:
+def test_after_an_error_no_kept_runner_replays_kernels(model: Model, made: list[Steps]) -> None:
     runners, ops = Runners(), Kernels()
     for count in (1, 2):
         for _ in range(2):
@@ -300,9 +259,7 @@ def test_after_an_error_of_a_kernel_a_run_begins_anew(draws: int, model: Model) 
     assert model.drawn(runners=runners, ops=ops) == wanted
 
 
-def test_memory_is_made_by_letting_idle_runners_go(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_runners_go_for_memory(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     runners, target = Runners(), model.models[0]
     model.drawn("vanilla", runners=runners)
     real = target.new_cache

@@ -49,9 +49,6 @@ def test_pictures_are_in_range_and_depend_on_their_scene_alone() -> None:
     torch.testing.assert_close(renderer(scenes.rows(order)), pictures[order], atol=1e-5, rtol=0)
 
 
-# -- captions
-
-
 def written(lanterns: float, omit: bool) -> tuple[list[str], dict[str, list[int]]]:
     """Captions of random scenes, and the classes that they were made from."""
     captions = Captions({word: number + 3 for number, word in enumerate(vocabulary())})

@@ -31,7 +31,6 @@ SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in ran
 
 
 def used(noise: str = "shared", **changes: Any) -> str:
-    """The noise of a run."""
     return Config(num_tokens=8, noise=noise, **{"neighbours": NEIGHBOURS, **changes}).noise_used
 
 

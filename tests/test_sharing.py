@@ -1,6 +1,4 @@
-"""What is kept and shared: records read back, links, files that say what they are, and the recorded
-examples.
-"""
+"""What is kept and shared: links, files that say what they are, and the recorded examples."""
 
 from __future__ import annotations
 
@@ -39,11 +37,6 @@ def runs(pipe: Pipeline) -> list[Result]:
     return [found[name] for name in names]
 
 
-@pytest.fixture(scope="module")
-def record(runs: list[Result]) -> dict[str, Any]:
-    return record_of(runs)
-
-
 def test_a_picture_says_what_it_shows(runs: list[Result], tmp_path: Path) -> None:
     with Image.open(write_picture(tmp_path, runs[2])) as picture:
         told = picture.info
@@ -53,11 +46,9 @@ def test_a_picture_says_what_it_shows(runs: list[Result], tmp_path: Path) -> Non
     assert settings["lantern_k"] == 10 and settings["tree"] == TREE, "what ran"
 
 
-def test_the_sheet_holds_every_picture_and_its_facts(
-    runs: list[Result], record: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_sheet_holds_every_picture_and_its_facts(runs: list[Result], tmp_path: Path) -> None:
     """Settings that are not the preset's, and its address."""
-    pictures = {run.method: run.image for run in runs}
+    record, pictures = record_of(runs), {run.method: run.image for run in runs}
     with Image.open(write_sheet(tmp_path, record, pictures)) as sheet:
         assert sheet.width > 3 * 256 and sheet.height > 256
         assert sheet.info["prompt"] == record["prompt"] and "method" not in sheet.info
@@ -72,9 +63,7 @@ def test_the_sheet_holds_every_picture_and_its_facts(
 def test_a_link_draws_its_pictures_where_other_trees_are_chosen(
     pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tokens come back, the relaxed methods' too, on a machine that chooses other trees by
-    itself.
-    """
+    """Tokens come back, those of relaxed methods, too."""
     methods = ["lantern", "lantern++", "sjd"]  # one of each kind of drafts
 
     def drawn(**settings: Any) -> dict[str, Result]:

@@ -64,9 +64,8 @@ def test_ctrl_c_while_a_command_imports() -> None:
     asked = [sys.executable, *command.split()]
     # tests in the background of a script ignore Ctrl-C, and what they start would too
     attend = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(
-        asked, cwd=ROOT, preexec_fn=attend, stderr=subprocess.PIPE, **PIPES
-    ) as process:
+    pipes = PIPES | {"stderr": subprocess.PIPE}
+    with subprocess.Popen(asked, cwd=ROOT, preexec_fn=attend, **pipes) as process:
         assert process.stderr is not None
         told = ""
         for line in process.stderr:

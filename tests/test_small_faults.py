@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from runs import decode
-from small_models import PADDED, TEXT, condition_of, networks, settings
+from small_models import model_of
+from tiny import spied
 from torch import Tensor
 
 from lantern_demo.decoding.accept import Children, decide, decide_greedy
@@ -24,28 +23,10 @@ from lantern_demo.models.anole import PaddedCache
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.runs.pipeline import Pipeline
 
-Calls = list[tuple[Any, ...]]
-
 
 def run(method: str, **changes: Any) -> None:
-    target, drafter = networks(TEXT)
-    with torch.inference_mode():
-        condition = condition_of(target, PADDED)
-    knobs = {"sampling": Sampling(cfg_scale=2.0), **settings(method), **changes}
-    list(decode(target, drafter, condition, num_tokens=8, **knobs))
-
-
-def spied(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> Calls:
-    """The arguments of every later call of a method."""
-    real: Callable[..., Any] = getattr(owner, name)
-    calls: Calls = []
-
-    def spy(self: Any, *given: Any) -> Any:
-        calls.append((self, *given))
-        return real(self, *given)
-
-    monkeypatch.setattr(owner, name, spy)
-    return calls
+    of = model_of("llamagen")
+    of.run(of.modules, method, num_tokens=8, **changes)
 
 
 def test_drafts_and_decisions_have_different_uniforms(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,9 +128,7 @@ def test_a_prompt_without_padding_follows_a_padded_one() -> None:
     assert cache.positions(torch.tensor([4])).tolist() == [[4], [4]]
 
 
-def test_each_kind_of_vectors_has_a_table_of_its_own(
-    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_kind_of_vectors_has_a_table(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = pipe.networks.tokenizer
     raw = tokenizer.vq.quantize.embedding.weight
     longer = torch.linspace(1, 9, len(raw))[:, None]  # the decoder reads unit vectors

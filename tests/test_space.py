@@ -1,6 +1,5 @@
-"""The program as a Space starts it: `python app.py` with a Space's variables and without root's
-rights, in a home that cannot be written to but for the cache, asked under the Space's public
-address as the Hub's proxy asks. And a Space on ZeroGPU, as far as that can be told without a GPU.
+"""The program as a Space starts it: without root's rights, in a home of which only the cache can be
+written to, asked as the Hub's proxy asks. And a Space on ZeroGPU, without a GPU.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ DEAD = "http://127.0.0.1:9"  # no proxy listens there
 
 
 def lay_out(folder: Path) -> None:
-    """Lay out a Space's folders: the program, a home with a cache alone, temporary files beside a
-    folder of another user, and a program in the place of Node that notes that it is asked.
+    """The program, a home with a cache alone, temporary files beside another user's folder, and a
+    program in the place of Node that notes that it is asked.
     """
     (folder / "home" / ".cache").mkdir(parents=True)
     (folder / "home").chmod(0o555)
@@ -44,9 +43,7 @@ def lay_out(folder: Path) -> None:
 
 @pytest.mark.slow  # a program of its own
 def test_a_visitor_draws_under_the_public_address(tmp_path: Path) -> None:
-    """A Space asks Gradio for pages made by Node; this page was tested without, and is served
-    without. It starts behind a proxy that does not answer, too.
-    """
+    """Without Node, for which a Space asks; and behind a proxy that does not answer, too."""
     lay_out(tmp_path)
     port, temporary = free_port(), tmp_path / "tmp"
     here = f"http://127.0.0.1:{port}"
@@ -79,16 +76,13 @@ def test_a_visitor_draws_under_the_public_address(tmp_path: Path) -> None:
     assert not list(temporary.glob("lantern-page-*")), "the folder is gone with the program"
 
 
-# -- ZeroGPU
-
-
 # seconds that a first click may cost a visitor, of the 120 that one without an account has in a day
 MOST = 25
 DEAREST = 1.5  # so many times what is asked for has to be left
 
 
 @pytest.mark.slow  # a program of its own
-def test_a_space_and_its_visitors(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_zero_gpu_space_and_its_visitors(tiny_model: Path, tmp_path: Path) -> None:
     """The page opens on recorded runs, without a GPU."""
     program = ROOT / "tests" / "helpers" / "zero_gpu.py"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -1,10 +1,9 @@
 """pip resolves what a Space installs: what `pre-requirements.txt` says, then the one command of the
-Spaces' builder with what ZeroGPU adds. It also resolves what README's own command installs, for
-every Python of README. `python -m pytest -m registry` asks; other runs leave these tests out.
+Spaces' builder with what ZeroGPU adds; and what README's command installs, for every Python of it.
 
-pip reads metadata from within wheels that stay in the registry (`fast-deps`): PyTorch and its CUDA
-libraries, gigabytes in all, are resolved like the rest, and nothing of them is fetched. The two
-lines for a Space without a GPU name PyTorch's own registry, and are not asked for here.
+pip reads metadata from within wheels that stay in the registry (`fast-deps`), so that gigabytes of
+PyTorch are resolved and not fetched. The lines for a Space without a GPU, which name PyTorch's own
+registry, are not asked for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What lies below the stage, in a real browser: runs, numbers, the twin, and what look-alikes cost;
-links and reloads; and the line on a picture.
-"""
+"""In a real browser what lies below the stage, links, reloads, and the line on a picture."""
 
 from __future__ import annotations
 
@@ -8,22 +6,19 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pages
 import pytest
 from pages import PROMPT, chip, draw, drawn, expect, fits, line, only, open_page, save, tab_of
 from PIL import Image
+from playwright.sync_api import Browser, Page, Route
 from test_price import made_script
 
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.ui import compare, film, texts
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
-
 pytestmark = pages.IN_A_BROWSER
-
 HOSTILE = (
     "red lanterns <img src onerror=document.title='broken'> ${document.title='broken'} {{value}}"
 )
@@ -89,7 +84,6 @@ def test_a_relaxed_method_stands_beside_its_exact_twin(shown: Page) -> None:
 
 
 def test_the_address_is_a_link_that_draws(shown: Page, tab: Page, server: str) -> None:
-    """It fills in the form."""
     address = shown.url
     assert address.startswith(server) and "seed=" in address
     open_page(tab, address)
@@ -100,10 +94,8 @@ def test_the_address_is_a_link_that_draws(shown: Page, tab: Page, server: str) -
 
 
 def test_a_reload_in_the_middle_of_a_race_is_told(browser: Browser, server: str) -> None:
-    """The address has what was asked for from the start, and the form has it again. The browser
-    complains of the answers that the reload cuts off, which `new_tab` would take for faults.
-    """
-    tab = browser.new_page()
+    """The address has what was asked for from the start, and the form has it again."""
+    tab = browser.new_page()  # `new_tab` takes the answers that a reload cuts off for faults
     open_page(tab, server)
     line(tab).fill("two blue lanterns at night")
     draw(tab)
@@ -117,9 +109,7 @@ def test_a_reload_in_the_middle_of_a_race_is_told(browser: Browser, server: str)
 
 
 def test_a_finished_run_outlives_a_reload_and_a_way_back(tab: Page, server: str) -> None:
-    """Its picture, its link, and its place in the strip. Surprise drew it, with the seed that was
-    there.
-    """
+    """Its picture, its link, its place in the strip. Surprise drew it, with the form's seed."""
     open_page(tab, server)
     only(tab, "vanilla")
     tab.locator("#surprise").click()
@@ -153,7 +143,6 @@ def test_quick_chips_are_all_answered(tab: Page, server: str) -> None:
 
 
 def test_a_run_is_saved(shown: Page, tmp_path: Path) -> None:
-    """Its record, its pictures and its film."""
     kept = save(shown, "#record", tmp_path / "run.json")
     assert json.loads(kept.read_text(encoding="utf-8"))["prompt"] == HOSTILE
     with Image.open(save(shown, "#sheet", tmp_path / "sheet.png")) as sheet:
@@ -167,9 +156,7 @@ def test_a_run_is_saved(shown: Page, tmp_path: Path) -> None:
 def test_repeats_and_other_seeds_give_medians_with_their_range(
     shown: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A repeat compares the pieces. Of several seeds the run's own is the first, and how long it
-    takes is told before.
-    """
+    """A repeat compares the pieces. The run's seed is the first; how long it takes is told."""
     monkeypatch.setattr(compare, "REPEATS", 2)
     tab_of(shown, texts.NUMBERS_TAB)
     once = shown.locator("#table tr").last.locator("td").all_inner_texts()
@@ -216,9 +203,7 @@ def test_a_repeat_is_the_only_run_of_its_page_and_its_words_go_with_it(
 
 
 def test_the_rest_of_a_picture_is_drawn_again(shown: Page) -> None:
-    """Below a line that is moved by keys or dragged. Only one picture has one. Last of the tests of
-    this run.
-    """
+    """Below a line, moved by keys or dragged, that one picture has. The last test of this run."""
     expect(shown.locator("#draw")).to_be_enabled()
     shown.evaluate("scrollTo(0, 0)")
     cut, other = (shown.locator(f"#lane-{name} .cut") for name in ("lanternpp", "vanilla"))
@@ -253,7 +238,6 @@ def test_the_rest_of_a_picture_is_drawn_again(shown: Page) -> None:
 
 
 # -- what look-alikes cost, by measurements that are made up
-
 
 WORDS: dict[str, Any] = texts.PRICE
 # of the picture: its colour, and which of some cells are outlined
@@ -300,12 +284,10 @@ def shows(page: Page, at: str, steps: int, alike: int, tint: list[int]) -> str:
     expect(page.locator(".price output")).to_have_text(at)
     expect(page.locator(".price input")).to_have_attribute("aria-valuetext", told)
     expect(page.locator(".price .facts p").first).to_contain_text(f"{steps} steps, vanilla 255.")
-    cells = [0, max(0, alike - 1), alike]
-    seen = f"({SEEN})(document.querySelector('.price canvas'), cells)"
-    page.wait_for_function(
-        f"([cells, seen]) => JSON.stringify({seen}) === JSON.stringify(seen)",
-        arg=[cells, [tint, [alike > 0, alike > 0, False]]],
-    )
+    cells, wanted = [0, max(0, alike - 1), alike], [tint, [alike > 0, alike > 0, False]]
+    seen = f"JSON.stringify(({SEEN})(document.querySelector('.price canvas'), cells))"
+    same = f"([cells, wanted]) => {seen} === JSON.stringify(wanted)"
+    page.wait_for_function(same, arg=[cells, wanted])
     return page.locator(".price .ring").get_attribute("transform") or ""
 
 
@@ -328,11 +310,9 @@ def test_one_slider_moves_the_picture_its_look_alikes_the_steps_and_the_ring(pan
     expect(verdict).to_have_text(WORDS["breaks"].format(**breaks))
     assert len(set(places)) == len(places)
     told = panel.locator(".price .facts")
-    expect(told).to_contain_text(
-        "1.30\u00d7 as fast as vanilla, 8\u00a0% look-alikes (1.10\u00d7 without them)"
-    )
-    expect(told).to_contain_text("That is -18.0 points (-21.0 to -15.0, 98\u00a0%).")
-    expect(told).to_contain_text("a <b>machine</b>")
+    speed = "1.30\u00d7 as fast as vanilla, 8\u00a0% look-alikes (1.10\u00d7 without them)"
+    for words in (speed, "That is -18.0 points (-21.0 to -15.0, 98\u00a0%).", "a <b>machine</b>"):
+        expect(told).to_contain_text(words)
     points = panel.locator(".price svg").get_attribute("aria-label") or ""
     assert "LANTERN++ at lambda 40: 1.55\u00d7, 97\u00a0% named" in points
 

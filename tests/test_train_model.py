@@ -51,9 +51,7 @@ def test_soft_codes_are_the_law_of_distances(world: World) -> None:
     assert (shares - scenes.probs[0, at].float()).abs().max() < 0.04
 
 
-def test_a_compiled_pass_computes_what_the_modules_do(
-    begin: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiled_pass_is_the_modules(begin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also that of a copy, by its own settings."""
     monkeypatch.setattr(compiled, "_compiled", compiled._layer)  # the same code, not compiled
     model = bundled.load(begin, torch.device("cpu"))
@@ -73,9 +71,7 @@ def test_a_compiled_pass_computes_what_the_modules_do(
     assert short.shape[1] == PREFIX + 9  # by the modules
 
 
-def test_a_lesson_teaches_things_and_holds_lanterns(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lesson_teaches_and_holds_lanterns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_compiled", compiled._layer)
     things, lanterns = (world.bank(seed, 8, lanterns=bool(seed)) for seed in (0, 1))
     both = {k: torch.cat((v, lanterns.attributes[k])) for k, v in things.attributes.items()}

@@ -32,9 +32,7 @@ def test_paths_that_make_no_tree(paths: object, complaint: str) -> None:
 
 
 def slow_growth(probs: PathProbs, drafts: DynamicTree) -> dict[tuple[int, ...], float]:
-    """Obvious reference: all proposals by their token path, the best ones with ancestors; `probs`
-    gives log-probabilities.
-    """
+    """Obvious reference: all proposals by their token path, the best ones with their scores."""
     pool: dict[tuple[int, ...], float] = {}
     beam: dict[tuple[int, ...], float] = {(): 0.0}
     for _ in range(drafts.depth + 1):
@@ -49,9 +47,7 @@ def slow_growth(probs: PathProbs, drafts: DynamicTree) -> dict[tuple[int, ...], 
 
 
 class PathProbs:
-    """Random log-probabilities by token path, and a drafter's passes over them: an output is a
-    path's index among all paths that it has read.
-    """
+    """Random log-probabilities by token path, and passes whose outputs are places in `paths`."""
 
     def __init__(self, vocab: int, seed: int, kept: int | None = None) -> None:
         self.vocab, self.seed, self.kept = vocab, seed, kept
@@ -86,16 +82,13 @@ def context(vocab: int) -> RunContext:
 
 
 def grown(probs: PathProbs, drafts: DynamicTree) -> tuple[Tree, Tensor]:
-    """The tree that drafts grow, and its tokens."""
     proposer = drafts.proposer(context(probs.vocab))
     draft = proposer.propose(torch.zeros(1).long(), probs, probs.head, torch.empty(0))
     return draft.tree, draft.tokens
 
 
 def paths_of(tree: Tree, tokens: Tensor) -> list[tuple[int, ...]]:
-    """The token paths of nodes that see what their parents see and themselves, and that are their
-    parents' children, but for padding.
-    """
+    """The nodes' token paths. All see their ancestors; but for padding all are children."""
     paths: list[tuple[int, ...]] = [()]
     for node in range(1, tree.size):
         *above, parent, itself = tree.mask[node].nonzero()[:, 0].tolist()

@@ -38,9 +38,7 @@ def test_a_twin_is_the_run_up_to_the_first_loan(method: str, pipe: Pipeline) -> 
         assert twin.tokens[:safe] == done.tokens[:safe]
         pairs = zip(twin.tokens, done.tokens, strict=True)
         shared.append(next((i for i, (a, b) in enumerate(pairs) if a != b), len(done.tokens)))
-    assert 1 <= min(shared) < 16 and max(shared) > 1, (
-        "a relaxation that never matters shows nothing"
-    )
+    assert 1 <= min(shared) < 16 and max(shared) > 1, "else the relaxation did not matter"
 
 
 def test_the_twin_of_a_run_that_relaxed_nothing_is_that_run(pipe: Pipeline) -> None:

@@ -36,9 +36,7 @@ SAMPLINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", SAMPLINGS, ids=["plain", "greedy", "filtered"])
-def test_the_entropy_is_that_of_the_law_of_each_token(
-    pipe: Pipeline, settings: dict[str, Any]
-) -> None:
+def test_the_entropy_is_that_of_each_tokens_law(pipe: Pipeline, settings: dict[str, Any]) -> None:
     """Computed again one token a pass."""
     drawn = pipe.generate(PROMPT, "vanilla", seed=3, **settings)
     with pipe.turn():
@@ -88,9 +86,8 @@ def test_the_map_tells_where_guesses_and_look_alikes_were_kept() -> None:
 
 def test_the_brightest_place_is_the_most_unsure_one() -> None:
     found = heat(Image.new("RGB", (64, 64), "white"), [0, 1, 2, 4])
-    seen = [found.getpixel((x, y)) for y in (16, 48) for x in (16, 48)]
-    reds = [pixel[0] for pixel in seen if isinstance(pixel, tuple)]
-    blues = [pixel[2] for pixel in seen if isinstance(pixel, tuple)]
+    seen: Any = [found.getpixel((x, y)) for y in (16, 48) for x in (16, 48)]
+    reds, _, blues = (list(colour) for colour in zip(*seen, strict=True))
     assert reds == sorted(set(reds)) and blues == sorted(set(blues), reverse=True)
     dark = heat(Image.new("RGB", (64, 64), "white"), [0, 0, 0, 0])  # with top-k 1
     assert dark.getpixel((16, 16)) == dark.getpixel((48, 48)) == found.getpixel((16, 16))

@@ -1,6 +1,4 @@
-"""The loop of examples/zipar.py: its plan against the rule played through, and its tokens against
-vanilla's.
-"""
+"""examples/zipar.py: its plan against the rule played through, and its tokens against vanilla's."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ SHAPES = [*((16, 4, window) for window in (1, 2, 4, 9)), (14, 4, 3), (3, 4, 2), 
 
 @pytest.mark.parametrize(("tokens", "row", "window"), SHAPES)
 def test_the_plan_is_the_rule_played_through(tokens: int, row: int, window: int) -> None:
-    """A row is open from when the row above has `window` tokens, or all of its own, until it is
-    full.
-    """
+    """A row opens when the row above has `window` tokens or is full."""
     sizes = [min(row, tokens - first) for first in range(0, tokens, row)]
     counts, number = [1] + [0] * (len(sizes) - 1), 0
     while counts != sizes:

@@ -40,9 +40,7 @@ def timed(request: pytest.FixtureRequest) -> Iterator[TimedModel]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(
-    timed: TimedModel, method: str
-) -> None:
+def test_graphs_give_the_tokens_of_eager_steps(timed: TimedModel, method: str) -> None:
     """Kept tokens are read before the graphs."""
     kept = tuple(timed.decoded(method, tokens=TOKENS, seed=3).tokens[:12])
     for seed, keep in ((3, ()), (4, kept)):
@@ -94,9 +92,7 @@ def test_the_audit_passes(method: str, kernels: bool, monkeypatch: pytest.Monkey
         assert row.exact and not (kernels and row.engine), row
 
 
-def test_a_capture_that_fails_leaves_the_stream_as_it_was(
-    timed: TimedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_capture_harms_nothing(timed: TimedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     step, before = Steps.step, torch.cuda.current_stream()
 
     def reads(self: Steps, *args: Any, **options: Any) -> Any:

@@ -1,6 +1,4 @@
-"""Golden cases: what the released code (LlamaGen, LANTERN) gave on tiny random models, and those
-models under this project's names. The files lie in tests/golden.
-"""
+"""Golden cases: what the released code gave on tiny random models, and these models here."""
 
 from __future__ import annotations
 
@@ -22,15 +20,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from lantern_demo.decoding.sampling import Sampling, probabilities
+from lantern_demo.models import registry
 from lantern_demo.models.anole import FIRST, Anole, AnoleDrafter, ChameleonTokenizer
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.llamagen import Drafter, LlamaGen
-from lantern_demo.models.registry import (
-    AnoleConfig,
-    AnoleDrafterConfig,
-    DrafterConfig,
-    LlamaGenConfig,
-)
 from lantern_demo.models.tensors import load_weights
 from lantern_demo.models.tokenizer import ImageTokenizer, neighbour_table
 
@@ -67,8 +60,6 @@ NAMED = [name for names in (*_CASES.values(), *_WEIGHTS.values()) for name in na
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Golden:
-    """One golden file."""
-
     path: Path
     about: Any  # the header, values that are JSON decoded; of a JSON file all of it
     keys: tuple[str, ...] = ()
@@ -93,7 +84,6 @@ def _decoded(text: str) -> Any:
 
 @lru_cache
 def golden(name: str) -> Golden:
-    """The file of this name."""
     path = GOLDEN / f"{name}.json"
     if path.exists():
         return Golden(path, json.loads(path.read_text(encoding="utf-8")))
@@ -104,24 +94,17 @@ def golden(name: str) -> Golden:
 
 
 def cases(kind: str, parts: Callable[[Golden], Iterable[str]] | None = None) -> list[Any]:
-    """Parameters for `pytest.mark.parametrize`: every file of a kind, or with `parts` every file
-    with each of its parts.
-    """
+    """Parameters of a test: every file of a kind, or with `parts` every file with each of these."""
     found = [golden(name) for name in _CASES[kind].split()]
     if parts is None:
         return [pytest.param(file, id=file.name) for file in found]
-    return [
-        pytest.param(file, part, id=f"{file.name}-{part}") for file in found for part in parts(file)
-    ]
+    pairs = [(file, part) for file in found for part in parts(file)]
+    return [pytest.param(file, part, id=f"{file.name}-{part}") for file, part in pairs]
 
 
 def parts_like(pattern: str) -> Callable[[Golden], list[str]]:
-    """For `cases`: what the group of a regular expression takes from the names of a file's
-    tensors.
-    """
-    return lambda file: [
-        found[1] for key in sorted(file.keys) if (found := re.fullmatch(pattern, key))
-    ]
+    """For `cases`: what the group of a regular expression takes from the names of tensors."""
+    return lambda file: [one[1] for key in sorted(file.keys) if (one := re.fullmatch(pattern, key))]
 
 
 def close(got: Tensor, wanted: Tensor, atol: float = 1e-4) -> None:
@@ -129,9 +112,7 @@ def close(got: Tensor, wanted: Tensor, atol: float = 1e-4) -> None:
 
 
 def same_neighbours(vectors: Tensor, wanted: Tensor) -> None:
-    """The neighbour table of a codebook, up to entries so nearly as far that rounding decides which
-    is first.
-    """
+    """A codebook's neighbour table, up to entries of which rounding decides which is first."""
     got = neighbour_table(vectors, wanted.shape[1]).long()
     apart = torch.cdist(vectors.double(), vectors.double())
     swapped = got != wanted
@@ -139,37 +120,26 @@ def same_neighbours(vectors: Tensor, wanted: Tensor) -> None:
     assert torch.equal(got.sort().values, wanted.sort().values)
 
 
-# -- the released code's conventions
-
-
 def lantern_probabilities(logits: Tensor, sampling: Sampling, **_: Any) -> Tensor:
-    """`probabilities` with the filters in LANTERN's order, top-p before top-k.
-
-    Here and in LlamaGen top-k goes first, which makes a difference where both are on.
-    """
+    """`probabilities` with top-p before top-k, as in LANTERN. Here and in LlamaGen it is after."""
     if sampling.greedy or sampling.top_k == 0 or sampling.top_p == 1:
         return probabilities(logits, sampling)
-    return probabilities(
-        probabilities(logits, replace(sampling, top_k=0)).log(), Sampling(top_k=sampling.top_k)
-    )
+    without = probabilities(logits, replace(sampling, top_k=0))
+    return probabilities(without.log(), Sampling(top_k=sampling.top_k))
 
 
 def listed_paths(parents: Sequence[int], ordered: bool) -> Tensor:
     """A tree's paths from the root to its leaves as the released code lists them, [leaves, depth +
-    1] padded with -1: sorted (`ordered`, as for static trees and when sampling) or by leaf. parents
-    [n], the root's is 0.
+    1] padded with -1: sorted (`ordered`, as for static trees and when sampling) or by leaf.
     """
-    leaves = sorted(set(range(len(parents))) - set(parents[1:]))
     paths = []
-    for leaf in leaves:
+    for leaf in sorted(set(range(len(parents))) - set(parents[1:])):
         path = [leaf]
         while path[0] > 0:
             path.insert(0, parents[path[0]])
         paths.append(path)
-    # No path is the beginning of another, so the padding never decides.
-    return pad_sequence(
-        [torch.tensor(path) for path in (sorted(paths) if ordered else paths)], True, -1
-    )
+    listed = sorted(paths) if ordered else paths
+    return pad_sequence([torch.tensor(path) for path in listed], True, -1)
 
 
 # -- weights, read as a user's: their names and layout are the authors', and not ours to make up
@@ -198,14 +168,9 @@ def _sizes(c: dict[str, Any]) -> dict[str, Any]:
 
 def _llamagen(kind: str, form: str, **sizes: Any) -> LlamaGen:
     c = _config(kind)
-    config = LlamaGenConfig(
-        **sizes,
-        vocab=c["vocab_size"],
-        grid=math.isqrt(c["block_size"]),
-        prefix=c["cls_token_num"],
-        caption_dim=c["caption_dim"],
-    )
-    return _loaded(LlamaGen(config), form, kind)
+    sizes |= {"vocab": c["vocab_size"], "grid": math.isqrt(c["block_size"])}
+    sizes |= {"prefix": c["cls_token_num"], "caption_dim": c["caption_dim"]}
+    return _loaded(LlamaGen(registry.LlamaGenConfig(**sizes)), form, kind)
 
 
 @lru_cache
@@ -222,18 +187,14 @@ def lantern_target() -> LlamaGen:
 
 @lru_cache
 def lantern_drafter() -> Drafter:
-    """LANTERN's drafter, which has 256 image tokens, whatever its target's; its prefix is the
-    target's.
-    """
+    """LANTERN's drafter, which has 256 image tokens, and the prefix of its target."""
     c, prefix = _config("drafter"), _config("target")["cls_token_num"]
-    config = DrafterConfig(**_sizes(c), vocab=c["vocab_size"], grid=16, prefix=prefix)
+    config = registry.DrafterConfig(**_sizes(c), vocab=c["vocab_size"], grid=16, prefix=prefix)
     return _loaded(Drafter(config), "drafter", "drafter")
 
 
 def _tokenizer(of: type[ImageTokenizer], c: dict[str, Any], dim: int, codes: int) -> Any:
-    """An image tokenizer for pictures of 4 x 4 tokens. The released networks have 32 groups at any
-    width; ours have fewer in a narrow network.
-    """
+    """One for pictures of 4 x 4 tokens. Released networks have 32 groups, however narrow."""
     sizes = [c[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels")]
     model = of(vq_config(*sizes, dim, codes, num_patches=4))
     for module in model.modules():
@@ -256,9 +217,6 @@ def chameleon_tokenizer() -> ChameleonTokenizer:
     return _loaded(model, "chameleon-vq", "chameleon tokenizer")
 
 
-# -- Anole
-
-
 def _anole_sizes(part: str) -> dict[str, Any]:
     """Of the target or the drafter. The image tokens are what the list of the others leaves."""
     case = golden("anole_a")
@@ -275,15 +233,14 @@ def _anole_sizes(part: str) -> dict[str, Any]:
 @lru_cache
 def anole() -> Anole:
     """Its head lies in the case, and keeps image tokens alone."""
-    config = AnoleConfig(**_anole_sizes("target"))
+    config = registry.AnoleConfig(**_anole_sizes("target"))
     head = golden("anole_a").tensors["lm_head"][FIRST : FIRST + config.vocab]
     model = Anole(config)
-    weights = golden(_WEIGHTS["anole"]).tensors
-    model.load_state_dict({**weights, "lm_head.weight": head})
+    model.load_state_dict(golden(_WEIGHTS["anole"]).tensors | {"lm_head.weight": head})
     return model.requires_grad_(False).eval()
 
 
 @lru_cache
 def anole_drafter() -> AnoleDrafter:
-    config = AnoleDrafterConfig(**_anole_sizes("drafter"))
-    return _loaded(AnoleDrafter(config), "drafter", "anole drafter")
+    model = AnoleDrafter(registry.AnoleDrafterConfig(**_anole_sizes("drafter")))
+    return _loaded(model, "drafter", "anole drafter")

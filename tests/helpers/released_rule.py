@@ -24,28 +24,19 @@ from lantern_demo.decoding.verify import RejectionVerifier, VerifyOutput
 
 
 class Released(Lantern):
-    """What both released rules have beside the package's.
-
-    It reads one neighbour more, which never counts.
-    """
+    """What both released rules have. They read one neighbour more, which never counts."""
 
     def members(self, p: Tensor, ids: Tensor, drafted: Tensor) -> Members:
         found = super().members(p, ids, drafted)
-        return found._replace(
-            member=torch.cat([found.member[..., :-1], found.member[..., -1:] & False], -1)
-        )
+        read, last = found.member[..., :-1], found.member[..., -1:]
+        return found._replace(member=torch.cat([read, last & False], -1))
 
-    def reject(
-        self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float
-    ) -> Tensor:
+    def reject(self, p: Tensor, q: Tensor | None, members: Members, depth: Any) -> Tensor:
         if not self.relaxes:
             return super().reject(p, q, members, depth)
         counted = members.member[..., 1:].any(-1, keepdim=True)
-        gone = members._replace(
-            member=torch.cat(
-                [members.member[..., :1], counted.expand(members.ids[..., 1:].shape)], -1
-            )
-        )
+        all_or_none = counted.expand(members.ids[..., 1:].shape)
+        gone = members._replace(member=torch.cat([members.member[..., :1], all_or_none], -1))
         if q is None:
             left = without(p, gone)
         else:  # they leave q instead, but x itself
@@ -86,9 +77,8 @@ class ReleasedConfig(Config):
     """The last token is drafted too."""
 
     def no_draft(self, missing: int) -> bool:
-        return super().no_draft(
-            2 if isinstance(self.rule, Released) and self.rule.relaxes else missing
-        )
+        relaxes = isinstance(self.rule, Released) and self.rule.relaxes
+        return super().no_draft(2 if relaxes else missing)
 
 
 def as_released(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,14 +89,13 @@ def as_released(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def longest(draft: Draft, accepted: Tensor) -> Tensor:
-    """Draw numbers [I], C for none, that lead to the longest path of accepted [I, C] children, as
-    the released code takes it; of equals the one that it lists first: sorted for static trees,
-    where it goes like the node numbers, and by leaf for dynamic ones.
+    """Draw numbers [I], C for none, that lead to the longest path of accepted [I, C] children; of
+    equals to the one that the released code lists first: sorted for static trees, where it goes
+    like the node numbers, and by leaf for dynamic ones.
     """
-    tree = draft.tree
-    node = torch.arange(tree.size, device=accepted.device)
+    tree, node = draft.tree, torch.arange(draft.tree.size)
     children = tree.children.index_select(0, tree.inner)
-    by_itself = torch.zeros(tree.size + 1, dtype=torch.bool, device=accepted.device)
+    by_itself = torch.zeros(tree.size + 1, dtype=torch.bool)
     # what is no child goes to the end, which is cut off
     by_itself[torch.where(children < 0, tree.size, children)] = accepted
     by_itself[0] = True
@@ -114,9 +103,8 @@ def longest(draft: Draft, accepted: Tensor) -> Tensor:
     listed = node
     if not tree.levels:
         leaf_below = tree.mask & (tree.children < 0).all(1).unsqueeze(1)
-        listed = (
-            torch.where(leaf_below, node.unsqueeze(1), tree.size).amin(0).clamp(max=tree.size - 1)
-        )
+        listed = torch.where(leaf_below, node.unsqueeze(1), tree.size).amin(0)
+        listed = listed.clamp(max=tree.size - 1)
     end = torch.where(alive, tree.depths * tree.size - listed, -tree.size).argmax().view(1)
     on_the_way = tree.mask.index_select(0, end)[0][children.clamp(min=0)] & (children >= 0)
     return torch.where(on_the_way.any(1), on_the_way.int().argmax(1), tree.width)

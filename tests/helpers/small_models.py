@@ -1,6 +1,4 @@
-"""Small random models of every family, and runs on them: by modules, joined as on an accelerator,
-and fused.
-"""
+"""Small random models of every family, and runs on them: by modules, joined, and fused."""
 
 from __future__ import annotations
 
@@ -20,41 +18,30 @@ from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.ops import PYTORCH, Ops
 from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.models import registry
 from lantern_demo.models.anole import Anole, AnoleDrafter
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.prepare import on_cpu, on_gpu
-from lantern_demo.models.registry import (
-    AnoleConfig,
-    AnoleDrafterConfig,
-    DrafterConfig,
-    LlamaGenConfig,
-)
+from lantern_demo.models.registry import LlamaGenConfig
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.settings.settings import settings_of
 
-TEXT = LlamaGenConfig(
-    dim=128, layers=3, heads=2, ffn=192, vocab=60, grid=4, prefix=7, caption_dim=32
-)
-SMALL_HEADS = replace(TEXT, heads=4)
 SEQUENCE: dict[str, Any] = {"dim": 128, "heads": 2, "vocab": 60, "grid": 4, "prefix": 7}
-ANOLE = AnoleConfig(**SEQUENCE, layers=3, ffn=192, embeddings=70)
-ANOLE_DRAFTER = AnoleDrafterConfig(**SEQUENCE, ffn=128, embeddings=70)
+TEXT = LlamaGenConfig(**SEQUENCE, layers=3, ffn=192, caption_dim=32)
+ANOLE = registry.AnoleConfig(**SEQUENCE, layers=3, ffn=192, embeddings=70)
+ANOLE_DRAFTER = registry.AnoleDrafterConfig(**SEQUENCE, ffn=128, embeddings=70)
 STATIC = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
 PADDED, FULL = torch.arange(7)[None] >= 3, torch.ones(1, 7, dtype=torch.bool)
-
-
 # Random weights large enough that every part matters.
 strong = partial(tiny.strong, embedding=0.5, gain=1.0, spread=0.2)
-
-
 FEATURE_LAYERS = (1, 3)  # of three blocks
 
 
 def networks(config: LlamaGenConfig, **of_drafter: Any) -> tuple[LlamaGen, Drafter]:
     torch.manual_seed(0)
     shared = {name: getattr(config, name) for name in ("dim", "heads", "vocab", "grid", "prefix")}
-    sizes = DrafterConfig(**shared, ffn=128, **of_drafter)
+    sizes = registry.DrafterConfig(**shared, ffn=128, **of_drafter)
     target, drafter = strong(LlamaGen(config)), strong(Drafter(sizes))
     target.feature_layers = sizes.feature_layers
     if sizes.feature_layers:  # beside fc's: a chain of nodes would grow until rounding shows
@@ -70,19 +57,16 @@ def stored(of: Any) -> Any:
 
 
 def condition_of(target: LlamaGen, mask: Tensor) -> Any:
-    c = target.config
-    return target.condition(
-        torch.randn(1, 7, c.caption_dim, generator=torch.Generator().manual_seed(1)), mask, True
-    )
+    generator = torch.Generator().manual_seed(1)
+    features = torch.randn(1, 7, target.config.caption_dim, generator=generator)
+    return target.condition(features, mask, True)
 
 
-def settings(method: str, static: Any = STATIC, vocab: int = 60) -> dict[str, Any]:
+def settings(method: str, vocab: int = 60) -> dict[str, Any]:
     """What `decode` takes for a method run small, with neighbours among so many tokens."""
     vectors = torch.randn(64, 8, generator=torch.Generator().manual_seed(3))
-    return {
-        **small(method, **settings_of(StaticTree(static))),
-        "neighbours": neighbour_table(vectors[:vocab], 7),
-    }
+    near = {"neighbours": neighbour_table(vectors[:vocab], 7)}
+    return small(method, **settings_of(StaticTree(STATIC))) | near
 
 
 FIELDS = "index tokens accepted_length committed kinds tree_tokens parents path"
@@ -112,13 +96,13 @@ class Model:
 
     @property
     def modules(self) -> Runner:
-        """Its own networks."""
         return self.target, self.drafter, PYTORCH, False
 
     @property
     def lean(self) -> Runner:
         """A processor's fused models."""
-        ready = on_cpu(self._networks(), "plain", "plain")
+        own: Any = deepcopy((self.target, self.drafter))
+        ready = on_cpu(Networks(None, *own, None, {}), "plain", "plain")  # type: ignore[arg-type]
         return ready.target, ready.drafter, ready.ops, False
 
     @property
@@ -129,24 +113,15 @@ class Model:
 
     @property
     def runners(self) -> list[Runner]:
-        """All that run it."""
         fused = [self.lean] if isinstance(self.target, LlamaGen) else []
         return [self.modules, self.joined, *fused]
 
-    def _networks(self) -> Any:
-        target, drafter = deepcopy((self.target, self.drafter))
-        return Networks(None, target, drafter, None, {})  # type: ignore[arg-type]
-
     def run(
-        self,
-        runner: Runner,
-        method: str,
-        filters: tuple[float, int, float] = (1.0, 0, 1.0),
-        **changes: Any,
+        self, runner: Runner, method: str, filters: Any = (1.0, 0, 1.0), **changes: Any
     ) -> list[Any]:
         """The events of a run of 16 tokens with a temperature, a top-k and a top-p."""
         target, drafter, ops, padded = runner
-        own = settings(method, changes.pop("static", STATIC), self.target.vocab_size)
+        own = settings(method, self.target.vocab_size)
         sampling = Sampling(*filters, self.guidance)
         knobs = {"num_tokens": 16, "seed": 5, "sampling": sampling, "ops": ops, **own, **changes}
         return list(decode(target, drafter, self.condition, padded=padded, **knobs))
@@ -176,23 +151,21 @@ def of_published_shape() -> Model:
     """120 prefix positions, padded rows that look at others than themselves."""
     target, drafter, _ = published.networks()
     features = torch.randn(1, 120, published.WIDTH, generator=torch.Generator().manual_seed(1))
+    mask = torch.arange(120)[None] >= 90
     with torch.inference_mode():
-        return Model(
-            target, drafter, target.condition(features, torch.arange(120)[None] >= 90, True)
-        )
+        return Model(target, drafter, target.condition(features, mask, True))
 
 
+READING: dict[str, Any] = {"feature_layers": FEATURE_LAYERS}
 MODELS: dict[str, Callable[[], Model]] = {
     "llamagen": of_llamagen,
     "full prompt": lambda: of_llamagen(mask=FULL),
     "published shape": of_published_shape,
-    "small heads": lambda: of_llamagen(SMALL_HEADS),
+    "small heads": lambda: of_llamagen(replace(TEXT, heads=4)),
     "no guidance": lambda: of_llamagen(guidance=1.0),
     "guided drafter": lambda: of_llamagen(guided=True),
-    "feature layers": lambda: of_llamagen(feature_layers=FEATURE_LAYERS),
-    "guided drafter with feature layers": lambda: of_llamagen(
-        guided=True, feature_layers=FEATURE_LAYERS
-    ),
+    "feature layers": lambda: of_llamagen(**READING),
+    "guided drafter with feature layers": lambda: of_llamagen(guided=True, **READING),
     "anole": of_anole,
     "anole, no guidance": lambda: of_anole(guidance=1.0),
 }

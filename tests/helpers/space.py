@@ -1,7 +1,4 @@
-"""What a Space sets, and how the Hub's proxy asks.
-
-Imports nothing, so that a program can set it before `spaces` is imported.
-"""
+"""What a Space sets, and how the Hub's proxy asks. It can be read before `spaces` is imported."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ PROXY = {
 
 
 def variables(port: int) -> dict[str, str]:
-    """What a Space sets."""
     return {
         "SYSTEM": "spaces",
         "SPACE_ID": NAME,

@@ -1,8 +1,7 @@
 """Table models: a target and a drafter so small that their distributions can be written down.
 
-The target's next token depends on the last two. It finds the one before last in its cache, through
-the mask and the positions, and fails when it is not there exactly once: a wrong mask, depth or
-commit cannot pass unnoticed.
+The target's next token depends on the last two. It finds the one before last in its cache, by mask
+and positions, and fails unless it is there once: no wrong mask, depth or commit passes unnoticed.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 
 
 class TableTarget:
-    """Logits [R, V * V, V] by state (token before last, last token); hidden states are one-hot
-    states.
-    """
+    """Logits [R, V * V, V] by state (token before last, last token); hidden states are one-hot."""
 
     def __init__(self, vocab: int, seed: int) -> None:
         self.vocab_size = vocab
@@ -65,18 +62,14 @@ class TableTarget:
 
 
 class TableDrafter:
-    """Sees the last two tokens like the target, but blends the logits of their state with those of
-    another one.
-    """
+    """Sees the last two tokens, too, but blends their state's logits with another state's."""
 
     guided = False
 
     def __init__(self, target: TableTarget) -> None:
         self.vocab, self.new_cache = target.vocab_size, target.new_cache
 
-    def prefill(
-        self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
-    ) -> None:
+    def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, _: object = None) -> None:
         cache.start(hidden.shape[1])
 
     def forward(self, nodes: Pass, hidden: Tensor, cache: KVCache) -> Tensor:
@@ -110,9 +103,7 @@ def random_probs(rows: int, vocab: int, seed: int) -> Tensor:
 
 
 def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
-    """Tokens [P, C] int64 as `sampling.draw_in_turn` draws them from q [P, V] at u [P, C]; -1 where
-    there was nothing left.
-    """
+    """Tokens [P, C] as `sampling.draw_in_turn` draws them from q [P, V]; -1 with nothing left."""
     exhausted = torch.arange(u.shape[1]) >= (q > 0).sum(1, keepdim=True)
     return sampling.draw_in_turn(q, u).masked_fill(exhausted, -1)
 
@@ -126,15 +117,10 @@ class Decision(NamedTuple):
 
 
 def decide(
-    rule: Rule,
-    p: Tensor,
-    tokens: Tensor,
-    q: Tensor | None,
-    neighbours: Tensor | None,
-    uniforms: Tensor,
+    rule: Rule, p: Tensor, tokens: Tensor, q: Tensor | None, near: Tensor | None, u: Tensor
 ) -> Decision:
     """`accept.decide` in plain numbers."""
-    verdict = accept.decide(rule, p, Children(tokens, q, neighbours), uniforms)
+    verdict = accept.decide(rule, p, Children(tokens, q, near), u)
     rank = verify.first(verdict.accepted)
     taken = torch.arange(tokens.shape[1]) == rank.unsqueeze(1)
     relaxed = taken & False if verdict.relaxed is None else taken & verdict.relaxed
@@ -142,7 +128,6 @@ def decide(
 
 
 def near_of(rule: Rule, neighbours: Tensor) -> reference.Near:
-    """The reference's near(x) of a rule."""
     if not isinstance(rule, Lantern):
         return reference.exact
     plus_plus = isinstance(rule, LanternPlusPlus)
@@ -151,9 +136,7 @@ def near_of(rule: Rule, neighbours: Tensor) -> reference.Near:
 
 
 def orders_of(q: Tensor, draws: int) -> tuple[Tensor, Tensor]:
-    """All orders [n, draws] in which tokens can be drawn from q, as the program draws them, and
-    their chances [n].
-    """
+    """All orders [n, draws] in which the program can draw tokens from q, and their chances [n]."""
     tokens = (q > 0).nonzero()[:, 0].tolist()
     some = min(draws, len(tokens))  # further draws find nothing
     heights, chances, orders = [], [], []
@@ -181,9 +164,7 @@ def emitted_at(
     neighbours: Tensor | None,
     depth: float = 0.0,
 ) -> Tensor:
-    """The law of the first emitted token, of rows of drafts with their chances. The program judges
-    them.
-    """
+    """The law of the first emitted token, by the program's verdicts on rows with their chances."""
     count, draws = drawn.shape
     children = Children(drawn, None if q is None else q.expand(count, -1), neighbours, depth)
     # a threshold rises evenly with its uniform, or not at all

@@ -1,6 +1,4 @@
-"""A complete model folder with small random weights: the whole program runs on it in moments, its
-pictures are noise.
-"""
+"""A complete model folder with small random weights, on which the program runs in moments."""
 
 from __future__ import annotations
 
@@ -44,24 +42,12 @@ def awaited(answer: Coroutine[Any, Any, Any]) -> Any:
 
 
 def vq_config(
-    channels: int,
-    multipliers: Sequence[int],
-    blocks: int,
-    latent: int,
-    dim: int,
-    codebook: int,
-    **more: int,
+    channels: int, multipliers: Sequence[int], *others: int, **more: int
 ) -> JanusVQVAEConfig:
-    """The configuration of an image tokenizer of these sizes."""
-    return JanusVQVAEConfig(
-        base_channels=channels,
-        channel_multiplier=list(multipliers),
-        num_res_blocks=blocks,
-        latent_channels=latent,
-        embed_dim=dim,
-        num_embeddings=codebook,
-        **more,
-    )
+    """An image tokenizer's: also its blocks, the width of its latent, and its codebook's sizes."""
+    names = "num_res_blocks", "latent_channels", "embed_dim", "num_embeddings"
+    sizes = {"base_channels": channels, "channel_multiplier": list(multipliers)}
+    return JanusVQVAEConfig(**sizes, **dict(zip(names, others, strict=True)), **more)
 
 
 def small_t5(words: int, width: int, layers: int) -> T5Config:
@@ -80,18 +66,11 @@ def small_t5(words: int, width: int, layers: int) -> T5Config:
 
 
 def write_tiny_model(
-    folder: Path,
-    grid: int = 8,
-    vocab: int = 64,
-    scale: int = 1,
-    text: tuple[int, int] = (64, 1),
-    prefix: int = 24,
-    layers: int = 2,
+    folder: Path, grid: int = 8, vocab: int = 64, scale: int = 1, prefix: int = 24, layers: int = 2
 ) -> Path:
     """Write a model of grid x grid tokens to `folder` and return it, always with the same weights;
     with a `scale` above 1 it has a picture decoder, whose pictures are so many times as wide as the
-    tokenizer's. `text` has the width and the layers of the text encoder, `prefix` its positions.
-    `layers` are the target's.
+    tokenizer's.
     """
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
@@ -99,23 +78,20 @@ def write_tiny_model(
     sizes |= {"vocab": vocab, "grid": grid, "prefix": prefix}
     picture = vq_config(32, (1, 1, 1, 1), 1, 32, 8, vocab, num_patches=grid)
     networks = bundled.Networks(
-        TextEncoder(words, small_t5(words.get_vocab_size(), *text), prefix),
-        LlamaGen(LlamaGenConfig(**sizes, layers=layers, caption_dim=text[0])),
+        TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), prefix),
+        LlamaGen(LlamaGenConfig(**sizes, layers=layers, caption_dim=64)),
         Drafter(DrafterConfig(**sizes)),
         ImageTokenizer(picture),
         {"steps": 0},
     )
     for part in (networks.target, networks.drafter):
         for name, weight in part.named_parameters():
-            if weight.dim() > 1:
-                # Strong enough that the distributions are not flat and prompts matter.
-                torch.nn.init.normal_(
-                    weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5
-                )
+            if weight.dim() > 1:  # strong enough that the distributions are not flat
+                std = 1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5
+                torch.nn.init.normal_(weight, std=std)
     if scale > 1:
-        networks.picture = PictureDecoder(
-            JanusVQVAEConfig(**{**picture.to_diff_dict(), "out_channels": 3 * scale**2})
-        )
+        sizes_of_picture = picture.to_diff_dict() | {"out_channels": 3 * scale**2}
+        networks.picture = PictureDecoder(JanusVQVAEConfig(**sizes_of_picture))
     save(folder, networks, torch.float32)
     return folder
 
@@ -142,16 +118,11 @@ class Evil:
 
 
 @contextmanager
-def served(
-    model: str | Path, device: str = "cpu", folder: Path | None = None
-) -> Iterator[tuple[str, Any]]:
-    """The demo, served from this process: its address and its page.
-
-    `folder` has the files of a published model.
-    """
+def served(model: str | Path) -> Iterator[tuple[str, Any]]:
+    """The demo, served from this process: its address and its page."""
     from lantern_demo.ui.page import build, launch
 
-    page = build(model, device, folder=folder)
+    page = build(model, "cpu")
     page.lantern_service.wait()
     _, url, _ = launch(
         page, server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, quiet=True
@@ -168,6 +139,19 @@ def wait_for(condition: Callable[[], Any], what: str = "it", seconds: float = 60
     while not condition():
         assert time.monotonic() < end, f"waited too long for {what}"
         time.sleep(0.02)
+
+
+def spied(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[tuple[Any, ...]]:
+    """The arguments of every later call of a method."""
+    real: Callable[..., Any] = getattr(owner, name)
+    calls: list[tuple[Any, ...]] = []
+
+    def spy(self: Any, *given: Any) -> Any:
+        calls.append((self, *given))
+        return real(self, *given)
+
+    monkeypatch.setattr(owner, name, spy)
+    return calls
 
 
 def waiting(url: str) -> int:

@@ -1,10 +1,8 @@
 """A ZeroGPU Space without a GPU: `python tests/helpers/zero_gpu.py MODEL SCRATCH`.
 
-It serves the page as such a Space would, with the variables that it has and a stand-in for the
-service that lends GPUs, and prints what became of it as one line of JSON.
-
-The stand-in lends nothing: it keeps what it was asked for and says that the visitor's time is used
-up. PyTorch's CPU build lacks a few things that `spaces` looks for; they get a stand-in.
+It serves the page as such a Space would, and prints what became of it as one line of JSON. A
+stand-in for the service that lends GPUs keeps what it was asked for, and says that the visitor's
+time is used up. What `spaces` looks for in PyTorch, and a CPU build lacks, gets a stand-in, too.
 """
 
 from __future__ import annotations
@@ -27,8 +25,6 @@ ASKED: list[dict[str, Any]] = []  # what the service was asked for
 
 
 class Lender(BaseHTTPRequestHandler):
-    """The service that lends GPUs."""
-
     def do_POST(self) -> None:
         url = urlsplit(self.path)
         status, answer = 200, "null"
@@ -48,9 +44,7 @@ class Lender(BaseHTTPRequestHandler):
 
 
 def no_fork() -> bool:
-    """Stands in for `torch.cuda._is_in_bad_fork`, which in a CPU build has no name that a child
-    process could call it by.
-    """
+    """Stands in for `torch.cuda._is_in_bad_fork`, which a child process could not name."""
     return False
 
 
@@ -78,12 +72,10 @@ def prepare(scratch: Path) -> None:
 
 
 def asks(url: str, visitor: str, **values: Any) -> str:
-    """Ask for a comparison and wait for its end -> what it ended with.
-
-    The Hub's proxy adds a visitor's token of three parts, of which the second is JSON.
-    """
+    """Ask for a comparison -> what it ended with."""
     from gradio_client import Client
 
+    # as the Hub's proxy adds: of three parts, the second JSON
     token = {"X-IP-Token": f"{visitor}.e30.signature"}
     client = Client(url, headers=token, verbose=False)
     try:

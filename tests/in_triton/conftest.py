@@ -1,6 +1,5 @@
-"""Tests that only run where `tests/test_kernels.py` starts their file, in a process of its own:
-Triton reads TRITON_INTERPRET when it is imported. No folder here is named triton, which would be
-found in the place of a package that is missing.
+"""Tests that only run where `tests/test_kernels.py` starts their file, since Triton reads
+TRITON_INTERPRET at its import. A folder named triton would be found in a missing package's place.
 """
 
 from __future__ import annotations

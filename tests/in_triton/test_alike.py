@@ -1,6 +1,4 @@
-"""Kernels compute what the modules and PyTorch's operations do: in Triton's interpreter, which runs
-them on a processor, or on a GPU.
-"""
+"""Kernels compute what modules and PyTorch do, on a GPU or in Triton's interpreter on a CPU."""
 
 from __future__ import annotations
 

@@ -20,16 +20,8 @@ FAULTS = {
     "the last block of K is left out": (layer, "range(0, K, S", "range(0, K - S * BK, S"),
     "queries turn the other way": (layer, "q2 = (a * sin + b * cos)", "q2 = (b * cos - a * sin)"),
     "keys are written a slot further": (layer, "keys + write + pair", "keys + write + D + pair"),
-    "the last column is not added": (
-        layer,
-        "inside = column < outputs",
-        "inside = column < outputs - 1",
-    ),
-    "numbers below 0 are in the wrong order": (
-        selection,
-        "bits ^ ((bits >> 31) & 0x7FFFFFFF)",
-        "bits",
-    ),
+    "a column is missing": (layer, "inside = column < outputs", "inside = column < outputs - 1"),
+    "negatives are in the wrong order": (selection, "bits ^ ((bits >> 31) & 0x7FFFFFFF)", "bits"),
     "a token is drawn twice": (selection, "tl.where(token == drawn[t], 0.0, part)", "part + 0"),
     "neighbours keep their probability": (selection, "tl.zeros((NEAR,), tl.float32)", "by"),
     "a draft is accepted too often": (selection, "(score > height)", "(2 * score > height)"),
@@ -88,9 +80,8 @@ def test_where_early_starts_alone_fail_the_others_run(
             raise RuntimeError("invalid resource handle")
 
     work = switch.device_work
-    monkeypatch.setattr(
-        switch, "device_work", lambda device: worked.append(device.type) or work(device)
-    )
+    noted = lambda device: worked.append(device.type) or work(device)  # noqa: E731
+    monkeypatch.setattr(switch, "device_work", noted)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(trial, "starts_early", lambda device: True)
     monkeypatch.setattr(trial, "check_layers", check)
