@@ -1,7 +1,5 @@
 """Acceptance rules and the walk over a tree against the plain reference, also at every edge."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

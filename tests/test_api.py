@@ -1,7 +1,5 @@
 """The API as its users call it: through gradio_client, plain HTTP and MCP."""
 
-from __future__ import annotations
-
 import base64
 import gc
 import json

@@ -1,7 +1,5 @@
 """The audit of losslessness: its laws, its statistics, and what it says of faulty methods."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

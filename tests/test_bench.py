@@ -1,7 +1,5 @@
 """The programs that measure: statistics on made-up rounds, reports of small models, refusals."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The model that ships with the code, and its picture decoder: kept, loaded and drawn with."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

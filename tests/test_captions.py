@@ -1,7 +1,5 @@
 """Prompts of LlamaGen's models: captions and what a T5 makes of them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from published import WIDTH, write_t5

@@ -1,7 +1,5 @@
 """Published checkpoints: every format loads and draws, and each fault gets a sentence."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Rules and drafts from outside: what is wrong in them gets a sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A GPU that is not used is told of; memory and processors are those that control groups leave."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

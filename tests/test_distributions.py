@@ -1,7 +1,5 @@
 """What a node emits: the target's law with the exact rule, and with others the measured one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Downloads from a small Hub on this machine: what is kept, and what a failure is said to be."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

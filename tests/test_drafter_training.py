@@ -1,7 +1,5 @@
 """The trainer of drafters: what it teaches is what decoding does, also in parts and processes."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page starts in any environment, or one sentence names the variable that is in the way."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

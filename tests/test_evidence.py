@@ -1,7 +1,5 @@
 """What is kept and said of every draft that was tried, and how often drafts were kept."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any

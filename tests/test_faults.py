@@ -1,7 +1,5 @@
 """Injected faults: what is good stays, and a sentence names what failed and what to do."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import shutil

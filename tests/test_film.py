@@ -1,7 +1,5 @@
 """The film of a race, and what a finished race is compared with."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Folders of published files as their users keep them, and drafters of LANTERN's training."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """The fields of the page: what they show for a model, a prompt and a link."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

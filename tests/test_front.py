@@ -1,7 +1,5 @@
 """The front of speed against quality: what is drawn and resumed, also under torchrun."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -3,8 +3,6 @@
 FUZZ_CASES=3000 python -m pytest tests/test_fuzz.py tries thousands of cases.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

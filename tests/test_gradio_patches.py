@@ -1,7 +1,5 @@
 """The uses of undocumented parts of Gradio still do what they are for; see `ui.gradio_patches`."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """What anybody can send to look at a step, and the pictures that come back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pictures whose upper rows are kept: with their seed exact methods draw the rest again."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import partial

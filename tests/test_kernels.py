@@ -1,7 +1,5 @@
 """What turns Triton's kernels on and off; how they compute is told by the files of `in_triton`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

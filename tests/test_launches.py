@@ -1,7 +1,5 @@
 """Steps on an accelerator, without one: none waits for the host or launches more than it may."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

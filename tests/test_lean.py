@@ -1,7 +1,5 @@
 """Networks: fused and joined ones compute the modules' states; drafters read blocks of targets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any

@@ -1,7 +1,5 @@
 """Many at once, and those who leave: turns, stopping, deadlines, health, the log, and Ctrl-C."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

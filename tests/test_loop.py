@@ -1,7 +1,5 @@
 """The loop on table models: one engine for every method, the image's ends, cache and clock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Rules and a draft source of examples: registered, raced, and held against their formulas."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

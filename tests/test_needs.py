@@ -1,7 +1,5 @@
 """The needs of published models: constants that match the networks, refusals, and the dry run."""
 
-from __future__ import annotations
-
 import re
 from math import prod
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The check that keeps large files out of the history, on repositories of a few commits."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

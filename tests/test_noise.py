@@ -1,7 +1,5 @@
 """The noise that all methods share: each number comes of its seed, place and token alone."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

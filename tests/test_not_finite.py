@@ -1,7 +1,5 @@
 """Steps of every size end with one sentence where numbers that count are not finite."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 from typing import Any

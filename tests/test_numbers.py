@@ -1,7 +1,5 @@
 """What the tab of numbers copies, and what its map of look-alikes is drawn from."""
 
-from __future__ import annotations
-
 import copy
 import re
 from html import unescape

@@ -1,7 +1,5 @@
 """The package as a whole: its papers, the numbers of its documents, and what its rooms know."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

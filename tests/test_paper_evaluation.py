@@ -1,7 +1,5 @@
 """examples/paper_evaluation: captions to scores by small networks in the place of fetched ones."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

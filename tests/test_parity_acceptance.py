@@ -1,7 +1,5 @@
 """Acceptance rules against the released code's recorded decisions, by scripted draws and greedy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

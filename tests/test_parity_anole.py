@@ -3,8 +3,6 @@ as the released code (jadohu/LANTERN@3a56e45) has them on small random weights. 
 positions of its unconditional row hold nobody reads: they are not compared.
 """
 
-from __future__ import annotations
-
 import passes
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """LANTERN's drafter: outputs of its stable slots, dynamic trees, static trees."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import passes

@@ -1,7 +1,5 @@
 """Whole greedy pictures by the released networks: each method's tokens, and what steps accepted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

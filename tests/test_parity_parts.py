@@ -1,7 +1,5 @@
 """Parts that stand alone, as the released code has them; and that every golden file is tested."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 

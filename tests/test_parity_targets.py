@@ -1,7 +1,5 @@
 """Targets as the released code has them, LlamaGen's own and LANTERN's."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

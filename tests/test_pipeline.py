@@ -1,7 +1,5 @@
 """The pipeline and its record on a small random model: what is promised of inputs and outputs."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

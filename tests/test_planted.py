@@ -4,8 +4,6 @@ Each file of `planted` says what is wrong, in which file, and which test must no
 the right lines after `-`, and the wrong ones after `+`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

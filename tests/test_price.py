@@ -1,7 +1,5 @@
 """What look-alikes cost: the command that measures it, and the panel's script."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from statistics import mean, median

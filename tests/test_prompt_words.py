@@ -1,7 +1,5 @@
 """Prompts as a model of few words reads them, and the seed of a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The measures of quality, and the judge of things, each against its definition or a known case."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The race: equal slices in rotation, a run's tokens, and what happens where it cannot be run."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import os

@@ -1,7 +1,5 @@
 """The stage in a real browser: pieces, replay and clocks, small screens, and a step's panel."""
 
-from __future__ import annotations
-
 import json
 import re
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """The same request gives the same tokens: in another process, beside others, in any order."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

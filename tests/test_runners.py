@@ -1,7 +1,5 @@
 """All runners make one run: modules, joined and fused models, kept runners and new ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """The bundled model's world: its scenes, seeded and in range, and their captions."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Shared noise: whatever is drafted, exact methods draw vanilla's tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What is kept and shared: links, files that say what they are, and the recorded examples."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The end of a program by Ctrl-C: a word and no traceback, soon, after clean-up."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Faults of one token or one slot: most change no token of most runs, so laws do not show them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -2,8 +2,6 @@
 written to, asked as the Hub's proxy asks. And a Space on ZeroGPU, without a GPU.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

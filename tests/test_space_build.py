@@ -6,8 +6,6 @@ PyTorch are resolved and not fetched. The lines for a Space without a GPU, which
 registry, are not asked for.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What strangers cannot do: read files, write outside the cache, or bring markup or code along."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import re

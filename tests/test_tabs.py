@@ -1,7 +1,5 @@
 """In a real browser what lies below the stage, links, reloads, and the line on a picture."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The program that trains the bundled model: soft codes, its losses, its compiled layers, a run."""
 
-from __future__ import annotations
-
 import copy
 import json
 import sys

@@ -1,7 +1,5 @@
 """The exact twin of a relaxed run: the same tree and random numbers, and no relaxation."""
 
-from __future__ import annotations
-
 import copy
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Where the model was unsure: the entropy of a picture's places, and its map."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from html import unescape

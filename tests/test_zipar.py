@@ -1,7 +1,5 @@
 """examples/zipar.py: its plan against the rule played through, and its tokens against vanilla's."""
 
-from __future__ import annotations
-
 import pytest
 
 from examples import zipar

@@ -3,8 +3,6 @@
 Triton kernels are on where a test or a fixture says so, whatever the variable says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A small server on this machine that plays the Hub: its files, and broken connections."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -5,8 +5,6 @@ which knows shapes and no values. An operation counts as one, or as two if `TWO`
 may run more: counts are lower bounds.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

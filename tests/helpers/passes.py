@@ -1,7 +1,5 @@
 """Passes of targets and drafters behind what is committed, which a cache's `length` counts here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

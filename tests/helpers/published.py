@@ -1,7 +1,5 @@
 """Small models with random weights in the files, and by the names, that others publish."""
 
-from __future__ import annotations
-
 import json
 from argparse import Namespace
 from dataclasses import replace

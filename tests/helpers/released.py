@@ -1,7 +1,5 @@
 """Golden cases: what the released code gave on tiny random models, and these models here."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

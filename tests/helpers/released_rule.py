@@ -5,8 +5,6 @@ counted, and an empty residual becomes uniform. Greedy, the longest accepted pat
 token is drafted too. Where nothing is relaxed it is the exact rule all the same.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch

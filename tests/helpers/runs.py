@@ -1,7 +1,5 @@
 """Runs of the decoding loop and of its parts, with everything as arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Small random models of every family, and runs on them: by modules, joined, and fused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace

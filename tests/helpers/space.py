@@ -1,7 +1,5 @@
 """What a Space sets, and how the Hub's proxy asks. It can be read before `spaces` is imported."""
 
-from __future__ import annotations
-
 import socket
 
 NAME = "someone/images-drawn-faster"

@@ -4,8 +4,6 @@ The target's next token depends on the last two. It finds the one before last in
 and positions, and fails unless it is there once: no wrong mask, depth or commit passes unnoticed.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ stand-in for the service that lends GPUs keeps what it was asked for, and says t
 time is used up. What `spaces` looks for in PyTorch, and a CPU build lacks, gets a stand-in, too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -2,6 +2,4 @@
 TRITON_INTERPRET at its import. A folder named triton would be found in a missing package's place.
 """
 
-from __future__ import annotations
-
 collect_ignore_glob = ["test_*"]  # a file that a command names is collected all the same

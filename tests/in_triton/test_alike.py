@@ -1,7 +1,5 @@
 """Kernels compute what modules and PyTorch do, on a GPU or in Triton's interpreter on a CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 

@@ -1,7 +1,5 @@
 """What is launched compiles, which needs no GPU: it is traced on the device without values."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs through kernels draw what the modules draw, in Triton's interpreter."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, NoReturn
 

@@ -1,7 +1,5 @@
 """The trial of kernels at load: it passes right ones, and notices wrong ones."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
