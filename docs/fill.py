@@ -30,6 +30,7 @@ RESULTS = ROOT / "docs" / "results"
 TYPICAL = ROOT / "lantern_demo" / "ui" / "typical.json"
 PRICE = ROOT / "lantern_demo" / "ui" / "recorded" / "price.json"
 BLOCK = re.compile(r"(<!-- numbers (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+FEWEST = 12  # prompts of a run of the speed benchmark that is shown
 INLINE = re.compile(r"(<!--n (\S+?)-->).*?(<!--/n-->)", re.DOTALL)
 
 Numbers = dict[str, Any]
@@ -46,6 +47,7 @@ def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
 
 def speed(report: Numbers) -> Numbers:
     """Keep the medians of every row of `python -m lantern_demo.bench speed`."""
+    check_run(report)
     rows = {}
     for name, row in report["methods"].items():
         kept = (
@@ -216,10 +218,19 @@ SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {
 }
 
 
+def check_run(report: Numbers) -> None:
+    """Exit with a sentence for a report of too few prompts, or of a clone that was changed."""
+    if len(report["rounds"]) < FEWEST:
+        sys.exit(f"--prompts was {len(report['rounds'])}; it must be at least {FEWEST}")
+    if not report["commit"] or report["commit"].endswith("+"):
+        sys.exit(f"the commit is {report['commit']!r}; it must be of an unchanged clone")
+
+
 def result(report: Numbers) -> tuple[str, str]:
     """Return a result's file name, of its machine, model and day, and its text: the report of
     `python -m lantern_demo.bench speed`, which keeps of its rounds the spread of the speedups.
     """
+    check_run(report)
     kept = {key: value for key, value in report.items() if key != "rounds"}
     kept["rounds"] = len(report["rounds"])
     for name, row in kept["methods"].items():

@@ -92,7 +92,7 @@ def test_tables_of_the_docs_name_all_settings_methods_trees_models_and_variables
     files = [ROOT / "app.py", *ROOT.glob("lantern_demo/**/*.py")]
     code = "\n".join(path.read_text(encoding="utf-8") for path in files)
     described: dict[str, Iterable[str]] = {
-        "README.md": METHODS,
+        "README.md": [name for name, method in METHODS.items() if method.default],
         "docs/operations.md": re.findall(r"\"(LANTERN_[A-Z_]+)\"", code),
         "docs/api.md": Settings().as_dict(),
         "docs/methods.md": [*METHODS, *TREES],
@@ -220,13 +220,16 @@ def test_results_are_small_files_named_after_machine_model_and_day(fill: SimpleN
     for file in (ROOT / "docs" / "results").iterdir():
         report = json.loads(file.read_text(encoding="utf-8"))
         seconds = [dict.fromkeys(report["methods"], s) | {"vanilla": 1} for s in (0.5, 0.8, 0.4)]
-        report["rounds"] = [
+        few = [
             {"runs": {name: {"decode_seconds": s} for name, s in one.items()}} for one in seconds
         ]
-        name, text = fill.result(report)
+        for wrong in ({"rounds": few}, {"rounds": 4 * few, "commit": "0848eb58+"}):
+            with pytest.raises(SystemExit, match=r"it must be"):
+                fill.result(report | wrong)
+        name, text = fill.result(report | {"rounds": 4 * few})
         assert file.name == name and file.stat().st_size < 40_000, "it has no rounds"
         kept = json.loads(text)
-        assert kept["rounds"] == 3 and kept["methods"]["eagle1"]["gain"]["spread"] == [1.25, 2.5]
+        assert kept["rounds"] == 12 and kept["methods"]["eagle1"]["gain"]["spread"] == [1.25, 2.5]
     assert fill.TYPICAL.read_text(encoding="utf-8") == fill.typical()
 
 

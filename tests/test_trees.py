@@ -12,7 +12,17 @@ from lantern_demo.decoding import drafting
 from lantern_demo.decoding.drafting import DynamicTree, RunContext, StaticTree, check_sizes
 from lantern_demo.decoding.interfaces import DEEPEST
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.decoding.trees import Tree
+from lantern_demo.decoding.trees import Tree, static_tree
+
+
+def test_the_drawn_tree_has_the_numbers_beside_it() -> None:
+    tree, told = static_tree([(0,), (1,), (0, 0)], torch.device("cpu")), Tree.__doc__
+    assert told is not None
+    for name in ("parents", "depths", "inner", "rows", "drawn_at"):
+        assert f"{name} {' '.join(map(str, getattr(tree, name).tolist()))}" in told
+    for name in ("children", "onward"):
+        rows = (" ".join(map(str, row)) for row in getattr(tree, name).tolist())
+        assert f"{name} [{'] ['.join(rows)}]" in told
 
 
 @pytest.mark.parametrize(

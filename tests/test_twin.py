@@ -42,7 +42,7 @@ def test_a_twin_is_the_run_up_to_the_first_loan(method: str, pipe: Pipeline) -> 
 def test_the_twin_of_a_run_that_relaxed_nothing_is_that_run(pipe: Pipeline) -> None:
     """Its rule is exact, so it had vanilla's random numbers."""
     done = pipe.generate(PROMPT, "lantern", lantern_delta=0)
-    twin = pipe.twin(done.record, "lantern")
+    twin = pipe.twin(done, "lantern")
     assert twin.noise == done.noise == "shared" and twin.tokens == done.tokens
 
 

@@ -1,8 +1,8 @@
 """Speculative decoding of autoregressive image models: draft, verify, commit. It keeps the model's
-distribution, or relaxes it. Nothing in this package depends on a network, a setting
-or a page.
+distribution, or relaxes it. Nothing in this package depends on a network, a setting or a page.
 
-Read `step` first: a step drafts, verifies and commits, in three methods. Then look up its parts:
+Begin with `reference`, and with `Steps.step` in `step`: a step drafts, verifies and commits, in
+three methods. Then look up its parts:
 
 1. `reference`: every acceptance rule at one node, one token at a time, in plain Python.
 2. `noise`, `sampling`: draw a token from logits. `ops`: the operations that a run gets.

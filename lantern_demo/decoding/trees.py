@@ -60,7 +60,13 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Tree:
-    """A draft tree of `size` nodes on a device. All index tensors are int64."""
+    """A draft tree of `size` nodes on a device. All index tensors are int64. An example of four
+    nodes, the paths 0, 1 and 00:
+
+        0 - 1 - 3    parents 0 0 0 1, depths 0 1 1 2, inner 0 1, rows 0 1 0 0, drawn_at 0 1 2
+        +-- 2        children [1 2] [3 -1] [-1 -1] [-1 -1]
+                     onward [1 2 0] [3 1 1] [2 2 2] [3 3 3]
+    """
 
     parents: Tensor  # [n], the root's is 0; padding is its own
     depths: Tensor  # [n]

@@ -267,13 +267,14 @@ class Pipeline:
             return [self.generate(one, method, **settings) for one in prompt]
         return self.generate(prompt, method, **settings)
 
-    def twin(self, record: Record, method: str) -> Result:
+    def twin(self, record: Record | Result, method: str) -> Result:
         """Draw a relaxed method's run again by the exact rule, with its tree and random numbers.
 
-        The tokens equal the method's up to the first draft to which neighbours lent probability.
-        Raises ValueError for a method without such a bound, or that the record does not have, and
-        for a record of another model.
+        `record`: of the run, or its result. The tokens equal the method's up to the first draft to
+        which neighbours lent probability. Raises ValueError for a method without such a bound, or
+        that the record does not have, and for a record of another model.
         """
+        record = record.record if isinstance(record, Result) else record
         if (model := record["model"]["id"]) != self.info.id:
             raise NotAllowed(
                 "record", f"must be of {self.info.id}, which draws here, got {model!r}"

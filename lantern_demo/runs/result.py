@@ -18,6 +18,7 @@ from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.results import Judged
 from lantern_demo.runs.record import Entry, Events, Noise, Record, Schedule, Task
+from lantern_demo.settings.knobs import is_id
 from lantern_demo.version import __version__
 
 BUSY_SHARE = 0.1  # of the decode seconds: a run that waited longer for a processor was disturbed
@@ -55,10 +56,10 @@ class Result(Decoded):
 
     def upper(self, rows: int) -> list[int]:
         """Return the tokens of the upper rows, which another run may `keep`. Raise ValueError for
-        other numbers than the picture has rows."""
+        another number than 0 to the picture's rows less one."""
         grid = isqrt(len(self.tokens))
-        if not 0 <= rows <= grid:
-            raise ValueError(f"rows is {rows}; the picture has {grid}")
+        if not is_id(rows, grid):
+            raise ValueError(f"rows must be a whole number from 0 to {grid - 1}, got {rows!r:.40}")
         return self.tokens[: rows * grid]
 
     @property

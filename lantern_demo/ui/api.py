@@ -22,7 +22,7 @@ from lantern_demo.faults import NotAllowed
 from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.record import Record, summary_of
 from lantern_demo.runs.result import MethodFailed, Result, record_of
-from lantern_demo.settings.knobs import KNOBS, MOST_REPEATS, ON_THE_FORM, repeats_of
+from lantern_demo.settings.knobs import KNOBS, MOST_REPEATS, ON_THE_FORM, quoted, repeats_of
 from lantern_demo.settings.settings import Settings, by_name, method_of
 from lantern_demo.ui import texts
 from lantern_demo.ui.events import ON_DEVICE
@@ -154,7 +154,9 @@ def _compare(page: gr.Blocks, service: Service) -> Callable[..., Any]:
                 method has its stats, token ids and, where vanilla ran, its speedup.
         """
         if not (details is None or isinstance(details, bool)):
-            raise gr.Error("details must be true or false", print_exception=False)
+            raise gr.Error(
+                f"details must be true or false, got {quoted(details)}", print_exception=False
+            )
         left = _left(page, caller)
         found = answers(service, prompt, methods, seed, settings, repeats, left, keep)
         # else Python 3.12 leaves the run open, and the device occupied, when a client has left
