@@ -42,7 +42,7 @@ def draw_nodes(rows: list[dict[str, Any]], title: str, file: Path) -> None:
             _panel(ax, [row for row in rows if row["temperature"] == temperature])
             ax.set_title(f"temperature {temperature:g}", fontsize=10)
         axes[0].set_ylabel("speedup over vanilla, median and 95 %")
-        axes[0].legend(frameon=False, fontsize=9)
+        axes[0].legend(loc="upper left", frameon=False, fontsize=9)
         figure.suptitle(title, fontsize=10)
         figure.savefig(file, format="svg", metadata={"Date": None})
 
