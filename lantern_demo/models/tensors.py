@@ -179,17 +179,14 @@ def fill(
 
     Weights are moved and cast one by one. Those that already have the device and dtype are not
     copied: tensors of a memory-mapped file stay in that file, so that the network is never in
-    memory twice. A tensor of two names is moved once. Rotary tables stay float32, and numbers that
-    count stay whole. Raise Unfit.
+    memory twice. Rotary tables stay float32, and numbers that count stay whole. Raise Unfit.
     """
     kept = _kept_in_float32(network, dtype)
-    moved: dict[tuple[int, torch.dtype], Tensor] = {}
 
     def placed(name: str, weight: Tensor) -> Tensor:
-        number = weight.dtype
-        if weight.is_floating_point():
-            number = torch.float32 if name in kept else dtype
-        return moved.setdefault((id(weight), number), weight.to(device, number))
+        if not weight.is_floating_point():
+            return weight.to(device)
+        return weight.to(device, torch.float32 if name in kept else dtype)
 
     state = {name: placed(name, weight) for name, weight in weights.items()}
     try:
