@@ -240,6 +240,14 @@ def test_stop_on_a_phone(tab: Page, server: str, monkeypatch: pytest.MonkeyPatch
 LIT = """[...document.querySelectorAll("#chips [aria-pressed=true]")]
   .filter((one) => one.offsetParent).map((one) => one.textContent)"""
 
+# press a chip before anything has followed what is typed
+TYPE_AND_CLICK = """(chip, text) => {
+    const line = document.querySelector("#prompt :is(textarea, input)");
+    line.value = text;
+    line.dispatchEvent(new Event("input", { bubbles: true }));
+    chip.click();
+}"""
+
 
 def test_a_chip_edits_the_line_that_is_drawn(page: Page) -> None:
     """Also if Draw is pressed before the line has its words. A button shows all things at once."""
@@ -255,6 +263,8 @@ def test_a_chip_edits_the_line_that_is_drawn(page: Page) -> None:
     chip(page, "owl").click()
     expect(line(page)).to_have_value("an owl on a lake at dusk")
     assert page.evaluate(LIT) == ["owl", "lake", "dusk"], "an owl has no number, colour or kind"
+    chip(page, "lake").evaluate(TYPE_AND_CLICK, "a cat at night")
+    expect(line(page)).to_have_value("a cat on a lake at night")
 
 
 def test_what_is_typed_is_heard_and_an_empty_line_is_refused(page: Page) -> None:

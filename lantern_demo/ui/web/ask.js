@@ -9,7 +9,7 @@ const told = place.querySelector(".heard");
 const every = place.querySelector(".all");
 const line = () => document.querySelector("#prompt :is(textarea, input)");
 // prompt: the latest that is heard; typed: whether a visitor has written since Draw
-const state = { asked: 0, prompt: props.value, typed: false, pressed: null };
+const state = { prompt: props.value, typed: false, pressed: null, timer: 0 };
 
 /** Light the chips of a prompt, and tell what of it is not drawn. */
 function show({ prompt, parts, lanterns, leftOut, why, drawn }) {
@@ -42,24 +42,21 @@ function tell() {
   document.body.classList.toggle("hearing", state.typed && told.textContent !== "");
 }
 
-/** Ask what comes of a prompt, of one with a chip that is pressed. Only the latest is answered. */
-async function hear(prompt, chip = {}) {
-  const mine = ++state.asked;
-  const { part, phrase } = chip;
+/** Ask what comes of a prompt, of one with a chip that is pressed. An answer counts as long as the
+ * line says what was asked. */
+async function hear(prompt, { part, phrase } = {}) {
   const found = await server.hear({ prompt, part, phrase }).catch(() => null);
-  return mine === state.asked ? found : null;
+  return line()?.value === prompt ? found : null;
 }
 
 /** Hear a prompt once nobody types any more. The one that a chip wrote is heard already. */
 function follow() {
+  clearTimeout(state.timer);
   const prompt = props.value ?? "";
   if (prompt === state.prompt) return;
-  const mine = ++state.asked;
-  setTimeout(async () => {
-    if (mine !== state.asked) return;
+  state.timer = setTimeout(async () => {
     const found = await hear(prompt);
-    // It may have been typed away meanwhile.
-    if (found && prompt === (props.value ?? "")) show({ ...found, prompt });
+    if (found) show({ ...found, prompt });
   }, PAUSE);
 }
 
