@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import pages
@@ -23,6 +21,7 @@ from pages import (
     drawn,
     expect,
     fits,
+    held_races,
     line,
     only,
     open_page,
@@ -33,7 +32,6 @@ from tiny import waiting
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.prompt_words import USUAL
-from lantern_demo.runs.pipeline import Drawing
 from lantern_demo.ui import page as served
 from lantern_demo.ui import texts
 from lantern_demo.ui.recorded import recorded_runs
@@ -46,23 +44,6 @@ pytestmark = pages.IN_A_BROWSER
 HEADLINE = "#headline h1"
 # sizes of windows, and how many lanes they show: the last is a small laptop's at 200 %
 SCREENS = [(1280, 800, 5), (390, 844, 5), (768, 1024, 5), (1366, 657, 5), (640, 400, 2)]
-
-
-@contextmanager
-def held_races(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Hold every race at its first event -> what lets it go on."""
-    take, go_on = Drawing.next, threading.Event()
-
-    def held(self: Drawing) -> Any:
-        if self.history:
-            go_on.wait(60)
-        return take(self)
-
-    monkeypatch.setattr(Drawing, "next", held)
-    try:
-        yield go_on
-    finally:
-        go_on.set()
 
 
 # -- the first view

@@ -29,7 +29,14 @@ from lantern_demo.scenes import THINGS
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings, planned
 from lantern_demo.ui import files, limits, link, texts
-from lantern_demo.ui.actions import begin, hand_out, hand_out_sheet, idle, record_file
+from lantern_demo.ui.actions import (
+    begin,
+    hand_out,
+    hand_out_sheet,
+    idle,
+    record_file,
+    stoppable,
+)
 from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out
 from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle, upper_of
 from lantern_demo.ui.components import OVER, RUNS, WAITS, Updates, Widgets, status_html
@@ -147,8 +154,12 @@ class Visitor:
     def draws(self, prompt: str = "a cat", *methods: str, **fields: Any) -> tuple[int, str]:
         """The seed of the run, and all that the status said."""
         answers = list(self.presses(prompt, "vanilla", *methods, **fields))
-        (page_run,) = [answer[self.w.page_run] for answer in answers if self.w.page_run in answer]
-        self.fills(settle(self.service, self.w, OVER, page_run, self.visited))
+        (opening,) = [answer for answer in answers if self.w.page_run in answer]
+        self.fills(opening)
+        page_run = opening[self.w.page_run]
+        settled = settle(self.service, self.w, OVER, page_run, self.visited)
+        assert self.w.seed not in settled, "a visitor may have typed another meanwhile"
+        self.fills(settled)
         assert page_run.record["settings"]["seed"] == self.seed == page_run.request.seed
         return self.seed, " ".join(str(answer.get(self.w.status)) for answer in answers)
 
@@ -232,8 +243,8 @@ def test_the_strip_waits_for_a_run_and_says_what_is_gone(visitor: Visitor) -> No
     """Repeat would write its numbers under the other run's pictures. Another tab's strip is old."""
     service, w, form = visitor.service, visitor.w, visitor.form
     key = recorded_runs()[0].key
-    busy, waits, gone = texts.STILL_RUNNING, texts.WAITS_ALREADY, texts.NO_LONGER_KEPT
-    for asked, one, told in ((RUNS, key, busy), (WAITS, key, waits), (OVER, "x", gone)):
+    busy, gone = texts.STILL_RUNNING, texts.NO_LONGER_KEPT
+    for asked, one, told in ((RUNS, key, busy), (WAITS, key, busy), (OVER, "x", gone)):
         found = show_run(service, w, form, asked, [], one)
         assert list(found) == [w.status] and told in found[w.status]
 
@@ -361,8 +372,11 @@ def test_the_place_in_the_queue_is_told(visitor: Visitor) -> None:
     service, w = visitor.service, visitor.w
     for place, turn in ((3, service.wait().turn()), (2, nullcontext())):
         with turn:
-            told = begin(service, lambda: 2, w, w.status, OVER)[w.status]
-        assert told == status_html(texts.waits(place, service.last_seconds), "waits")
+            found = begin(service, lambda: 2, w, w.status)
+        assert found[w.status] == status_html(texts.waits(place, service.last_seconds), "waits")
+    assert not any(found[one]["interactive"] for one in w.buttons()), "nothing can be stopped yet"
+    for asked in (WAITS, RUNS, OVER):
+        assert stoppable(w, asked)[w.stop]["interactive"] == (asked != OVER)
 
 
 # -- links

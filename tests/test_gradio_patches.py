@@ -44,7 +44,7 @@ def served() -> Iterator[SimpleNamespace]:
         state, button = gr.State(None), gr.Button()
         written = button.click(write, None, [state], api_name="write")
         written.then(lambda kept: kept, [state], [gr.JSON()], api_name="read")
-    page.queue(api_open=False)
+    found.page = page.queue(api_open=False)
     patches.calm_queue(page)
     patches.drop_lost_messages(page)
     _, found.url, _ = page.launch(prevent_thread_lock=True, quiet=True)
@@ -142,7 +142,13 @@ def test_a_calm_queue_lives_on(served: SimpleNamespace, monkeypatch: pytest.Monk
 
 
 def test_a_state_keeps_the_object_itself(served: SimpleNamespace) -> None:
-    """A run hands its state over once and changes it; what follows reads what it noted since."""
+    """A run hands its state over once and changes it; what follows reads what it noted since. Also
+    once the page has lost its connection for long.
+    """
+    patches.keep_states()
     client = Client(served.url, verbose=False)
     client.predict(api_name="/write")
+    session = served.page.state_holder.session_data[client.session_hash]
+    session.is_closed, session.STATE_TTL_WHEN_CLOSED = True, 0
+    served.page.state_holder.delete_all_expired_state()
     assert client.predict(api_name="/read") == [1, 2]

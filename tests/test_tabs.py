@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pages
 import pytest
 from pages import PROMPT, chip, draw, drawn, expect, fits, line, only, open_page, save, tab_of
 from PIL import Image
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import APIResponse, Browser, Page, Route
 from test_price import made_script
+from tiny import waiting
 
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.ui import compare, film, texts
@@ -39,6 +41,26 @@ def test_axe_finds_nothing_serious_in_the_tabs(shown: Page) -> None:
         tab_of(shown, title)
         pages.check_for_axe(shown, title)
     shown.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_an_answer_that_comes_late_leaves_the_race_on_the_stage(
+    tab: Page, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_page(tab, server)
+    only(tab, "vanilla")
+    held: list[tuple[Route, APIResponse]] = []
+    tab.route("**/run/predict*", lambda route: held.append((route, route.fetch())))
+    tab.locator("#runs button").last.click()
+    tab.wait_for_timeout(300)
+    tab.unroute("**/run/predict*")
+    with pages.held_races(monkeypatch):
+        draw(tab)
+        tab.locator('#stage [data-phase="drawing"]').wait_for()
+        for route, response in held:
+            route.fulfill(response=response)
+        tab.wait_for_timeout(300)
+        expect(tab.locator("#stage .lane")).to_have_count(1)
+    drawn(tab, 1)
 
 
 def test_the_numbers_are_drawn_and_copied(shown: Page) -> None:
@@ -176,16 +198,22 @@ def test_repeats_and_other_seeds_give_medians_with_their_range(
 
 
 def test_a_repeat_is_the_only_run_of_its_page_and_its_words_go_with_it(
-    shown: Page, monkeypatch: pytest.MonkeyPatch
+    shown: Page, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Enter starts nothing beside it, no other run is shown meanwhile, and Stop is told there."""
+    """Nothing starts beside it, no other run is shown meanwhile, and Stop is told there."""
     told, status = shown.locator("#repeat-told"), shown.locator("#status")
     runs = shown.locator("#runs button")
     tab_of(shown, texts.NUMBERS_TAB)
     count = runs.count()
     monkeypatch.setattr(compare, "REPEATS", 50)
-    shown.locator("#repeat").click()
+    waits = texts.waits
+    monkeypatch.setattr(texts, "waits", lambda *given: time.sleep(0.2) or waits(*given))
+    shown.locator("#seeds").scroll_into_view_if_needed()
+    boxes = [shown.locator(f"#{name}").bounding_box() for name in ("repeat", "seeds")]
+    for box in filter(None, boxes):
+        shown.mouse.click(box["x"] + 9, box["y"] + 9)
     expect(told).to_contain_text("Run 1 of 50")
+    assert waiting(server) == 0
     line(shown).press("Enter")
     runs.last.click()
     expect(status).to_contain_text(texts.STILL_RUNNING)

@@ -53,7 +53,7 @@ class Action:
         status, end = self.status, self.end
         pressed = self.trigger(
             partial(begin, service, queued, w, status),
-            [w.asked],
+            None,
             [status, w.asked, *w.buttons()],
             **AT_ONCE,
         )
@@ -67,7 +67,9 @@ class Action:
             **QUIET,
             **ON_DEVICE,
         )
-        pressed.then(None, js="keepFocus", **QUIET)
+        # Gradio cannot cancel a run whose id it does not know yet: Stop comes a moment later.
+        lit = pressed.then(partial(stoppable, w), w.asked, w.stop, **AT_ONCE)
+        lit.then(None, js="keepFocus", **QUIET)
         changed, about = w.all(), [w.asked, w.page_run, w.visited]
         # `then` also follows Stop, but not a refusal by the full queue.
         ended = running.then(end, about, changed, **AT_ONCE)
@@ -76,16 +78,15 @@ class Action:
         return running
 
 
-def begin(
-    service: Service, queued: Callable[[], int], w: Widgets, status: gr.HTML, asked: str
-) -> Updates:
-    """Show in `status` that the run waits for the device, or that the visitor has one that waits.
-
-    `queued` returns how many runs wait.
-    """
-    ahead = queued() + service.busy
-    sentence = texts.WAITS_ALREADY if asked else texts.waits(ahead, service.last_seconds)
+def begin(service: Service, queued: Callable[[], int], w: Widgets, status: gr.HTML) -> Updates:
+    """Show in `status` that the run waits for the device. `queued` returns how many runs wait."""
+    sentence = texts.waits(queued() + service.busy, service.last_seconds)
     return {status: status_html(sentence, "waits"), w.asked: WAITS, **w.busy(True)}
+
+
+def stoppable(w: Widgets, asked: str) -> Updates:
+    """Enable Stop, unless the run is over."""
+    return {w.stop: gr.update(interactive=asked != OVER)}
 
 
 def failed(

@@ -74,6 +74,7 @@ def draw(
         status: told(words),
         w.stage: pack(live_view(page_run, link=query_of(request, page_run.preset))),
         w.page_run: page_run,
+        w.seed: request.seed,
     }
     try:
         with scratch() as folder, closing(service.frames(request)) as events:
@@ -131,8 +132,6 @@ def settle(
     if page_run.settled or not page_run.lanes:
         return updates
     page_run.settled = True
-    if page_run.request is not None:
-        updates[w.seed] = page_run.request.seed
     if page_run.record is None:  # the results are not left to look like this run's
         updates |= {w.stage: pack(live_view(page_run)), w.table: NO_TABLE, **w.no_words()}
         updates |= with_results(w, PageRun())

@@ -134,11 +134,9 @@ class Widgets:
         return [self.draw, self.stop, self.surprise, self.repeat, self.seeds, self.twin, self.map]
 
     def busy(self, running: bool) -> Updates:
-        """Return updates that enable Stop alone while something runs, and all others otherwise."""
-        return {
-            button: gr.update(interactive=(button is self.stop) == running)
-            for button in self.buttons()
-        }
+        """Return updates that disable all buttons while something runs, and otherwise only Stop."""
+        enabled = [] if running else [one for one in self.buttons() if one is not self.stop]
+        return {one: gr.update(interactive=one in enabled) for one in self.buttons()}
 
     def no_words(self) -> Updates:
         """Return updates after which nothing is told of a run that is no longer shown."""

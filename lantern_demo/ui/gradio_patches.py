@@ -21,6 +21,7 @@ from typing import Any
 import gradio as gr
 import httpx
 from gradio import networking, routes, utils
+from gradio.state_holder import SessionState
 from jinja2 import FunctionLoader
 
 CHECKED = "6.31.0"
@@ -106,6 +107,16 @@ def close_what_is_left() -> None:
         return wrapper
 
     utils.function_wrapper = closing_wrapper
+
+
+def keep_states() -> None:
+    """Keep the states of a page that has lost its connection, as on a computer that slept.
+
+    Gradio 6.31 never takes such a page for open again, and deletes each state an hour after it was
+    set, though the visitor is back. `launch` limits how many visitors have states. It replaces
+    `SessionState.is_closed`.
+    """
+    SessionState.is_closed = property(lambda _: False, lambda *_: None)
 
 
 def wait_for_first_page() -> None:

@@ -51,6 +51,7 @@ from lantern_demo.ui.gradio_patches import (
     calm_queue,
     close_what_is_left,
     drop_lost_messages,
+    keep_states,
     preview_links,
     wait_for_first_page,
     waiting,
@@ -67,7 +68,8 @@ from lantern_demo.ui.twin import compare_twins
 from lantern_demo.ui.unsure import show_unsure
 from lantern_demo.version import __version__
 
-CACHE_SECONDS = 3600  # how long pictures are kept
+HOUR = 3600  # seconds
+CACHE_HOURS = 6  # how long pictures are kept
 
 
 def build(
@@ -87,7 +89,7 @@ def build(
     if on_zero_gpu():
         service.wait()  # there a model must be on the device before the page is launched
     with gr.Blocks(
-        title=texts.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)
+        title=texts.TITLE, analytics_enabled=False, delete_cache=(HOUR, CACHE_HOURS * HOUR)
     ) as page:
         gr.HTML(_top(service), elem_id="top")
         gr.HTML(texts.HEADLINE, elem_id="headline")
@@ -168,6 +170,7 @@ def build(
     calm_queue(page)
     drop_lost_messages(page)
     close_what_is_left()
+    keep_states()
     wait_for_first_page()
     preview_links(texts.TITLE, texts.PREVIEW, PREVIEW)
     page.lantern_service = service
@@ -279,7 +282,7 @@ def _wire_runs(
             w.draw.click,
             partial(draw, service, w, w.status, form),
             inputs={*form.all(), w.result, w.keep},
-            outputs=w.of_a_frame(),
+            outputs=[*w.of_a_frame(), w.seed],
             status=w.status,
             end=partial(settle, service, w),
         ),
@@ -301,11 +304,14 @@ def _wire_runs(
     kept = w.stage.select(keep, [w.result], [w.keep], **AT_ONCE)
     kept.success(None, js="() => pressDraw(true)", **QUIET)
 
-    def stopped(asked: str) -> str:
-        """Tell a run that waits and is stopped from one that the queue refused."""
-        return RUNS if asked == WAITS else asked
+    def stopped(asked: str) -> Updates:
+        """Tell a run that waits and is stopped from one that the queue refused.
 
-    w.stop.click(stopped, w.asked, w.asked, cancels=started, **AT_ONCE)
+        Stop works once: the end of a second one would be taken for that of the next run.
+        """
+        return {w.asked: RUNS if asked == WAITS else asked, w.stop: gr.update(interactive=False)}
+
+    w.stop.click(stopped, w.asked, [w.asked, w.stop], cancels=started, **AT_ONCE)
 
 
 def _wire_arrival(

@@ -15,7 +15,6 @@ from lantern_demo.ui.components import (
     NO_TABLE,
     OVER,
     PANEL,
-    WAITS,
     Updates,
     Widgets,
     pack,
@@ -59,8 +58,6 @@ def show_run(
     """Show the run of the strip with a key, and fill in the form from it. A run that was asked for
     is about the one that is shown.
     """
-    if asked == WAITS:
-        return {w.status: status_html(texts.WAITS_ALREADY, "waits")}
     if asked != OVER:
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
     run = next((one for one in [*visited, *recorded_runs()] if one.key == key), None)

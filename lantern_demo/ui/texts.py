@@ -162,7 +162,6 @@ OF_ANOTHER = "Recorded on {date} with {model}. Here another model draws."
 KEPT = " Kept: the upper {rows} of {grid} rows."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment."
-WAITS_ALREADY = "You wait for the device already; your run starts when it is free."
 UNSURE = "Show where the model was unsure"
 UNSURE_TOLD = (
     "{method}'s picture in grey, under orange. The stronger the orange, the more pieces were "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from urllib.parse import urlparse
 import pytest
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.runs.pipeline import Drawing
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import SCRIPTS
 
@@ -90,6 +92,23 @@ def only(page: Page, *methods: str) -> None:
         label = METHODS[method].label
         page.locator("#methods").get_by_label(label, exact=True).set_checked(method in methods)
     page.evaluate("scrollTo(0, 0)")
+
+
+@contextmanager
+def held_races(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Hold every race at its first event -> what lets it go on."""
+    take, go_on = Drawing.next, threading.Event()
+
+    def held(self: Drawing) -> Any:
+        if self.history:
+            go_on.wait(60)
+        return take(self)
+
+    monkeypatch.setattr(Drawing, "next", held)
+    try:
+        yield go_on
+    finally:
+        go_on.set()
 
 
 def line(page: Page) -> Locator:

@@ -43,9 +43,9 @@ function tell() {
 }
 
 /** Ask what comes of a prompt, of one with a chip that is pressed. An answer counts as long as the
- * line says what was asked. */
+ * line says what was asked; Gradio gives none where it could not ask. */
 async function hear(prompt, { part, phrase } = {}) {
-  const found = await server.hear({ prompt, part, phrase }).catch(() => null);
+  const found = await server.hear({ prompt, part, phrase });
   return line()?.value === prompt ? found : null;
 }
 

@@ -2,6 +2,7 @@
 
 const MOMENT = 50; // ms until Gradio has changed the page
 const DOUBLE = 300; // ms between the halves of a double click
+const RUN_BUTTONS = "#draw, #stop, #surprise, #repeat, #seeds, #unsure, #twin";
 let held; // the id of what had the focus last
 
 addEventListener("focusin", ({ target }) => (held = target.id));
@@ -37,16 +38,15 @@ function cameBy() {
 }
 
 // Draw and Stop stand in one place: a key that is held, and the second half of a double click, mean
-// neither.
+// neither. Nor does a double click on Surprise mean two prompts, nor two buttons two runs at once.
 addEventListener("keydown", (event) => {
   if (event.repeat && event.target.closest?.("#draw, #stop")) event.preventDefault();
 });
-let pressed = { at: -Infinity };
+let pressed = -Infinity;
 addEventListener("click", (event) => {
-  const id = event.target.closest?.("#draw, #stop")?.id;
-  if (!id || !event.isTrusted) return;
-  if (id !== pressed.id && event.timeStamp - pressed.at < DOUBLE) event.stopImmediatePropagation();
-  pressed = { id, at: event.timeStamp };
+  if (!event.isTrusted || !event.target.closest?.(RUN_BUTTONS)) return;
+  if (event.timeStamp - pressed < DOUBLE) event.stopImmediatePropagation();
+  pressed = event.timeStamp;
 }, true);
 
 /** Draw and Stop stand in one place: who pressed one has the other there. Another button has the

@@ -119,13 +119,12 @@ function stepPanel(look) {
   /** Have the guesses decoded. Until then, and where nothing decodes, they are their own patches. */
   async function ask() {
     const [one, at] = [lane, step];
-    const found = await look({ model: view.model, ...askedFor(lane, step) }).catch((error) => ({
-      error: String(error.message ?? error),
-    }));
+    // Gradio answers nothing where it could not ask.
+    const found = (await look({ model: view.model, ...askedFor(lane, step) })) ?? { later: true };
     if (one !== lane || at !== step) return;
     note.textContent = found.error ?? "";
     if (found.later) asking = setTimeout(ask, LATER);
-    if (found.error) return;
+    if (!found.picture) return;
     const picture = await imageAt(found.picture);
     if (one !== lane || at !== step) return;
     strip = picture;

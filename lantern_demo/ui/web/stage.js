@@ -68,6 +68,8 @@ function show() {
   const views = [...view.lanes, ...(view.rest ?? [])];
   const racing = Boolean(view.racing);
   const another = view.run === null || view.run !== state.run;
+  // An answer to an earlier press, which came after a race began.
+  if (another && !racing && document.body.matches(".racing")) return;
   document.body.classList.toggle("racing", racing);
   if (another) {
     const before = new Map(state.lanes.map((one) => [one.view.id, one.canvas]));
