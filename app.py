@@ -59,9 +59,10 @@ def main() -> None:
             # The page opens immediately and shows that the model is still loading.
             launch(page, server_port=port, share=args.share, prevent_thread_lock=True)
             sys.stdout.flush()  # so that a log file has the address, too
-            page.lantern_service.wait()
-            while True:  # other threads serve
-                time.sleep(3600)
+            # Other threads serve. Between two naps Ctrl-C is heard on Windows, too.
+            while page.lantern_service.state != "failed":
+                time.sleep(1)
+            page.lantern_service.wait()  # raises the reason
     except ModuleNotFoundError as error:
         leave(2, f"app.py: error: {error}; run pip install -r requirements.txt")
     except (ValueError, OSError) as error:

@@ -24,7 +24,7 @@ def stoppable(code: int = INTERRUPTED) -> Iterator[None]:
     """Let Ctrl-C and SIGTERM end the program with `Stopped.` and this exit code.
 
     The block is left by KeyboardInterrupt, so that it can clean up. The program ends in any case
-    after `GRACE` seconds: a block may wait for threads that download gigabytes.
+    after twice `GRACE` seconds: a block may wait for threads that download gigabytes.
     """
     late = threading.Timer(GRACE, leave, (code,))
     late.daemon = True
@@ -74,7 +74,9 @@ def leave(code: int, message: str = "Stopped.") -> NoReturn:
     abort the program. Open connections and a model that is being loaded would delay it for
     seconds. Nothing is lost with them. Clean-up at exit still runs, such as for the files of a run.
     """
-    _LEAVING.acquire()  # for good: a second thread that comes here waits for the end
+    # Kept for good: a second thread that comes here waits for the end, but not for ever.
+    if not _LEAVING.acquire(timeout=GRACE):
+        os._exit(code)
     try:
         stopped = code in (0, INTERRUPTED)
         print(message, file=sys.stdout if stopped else sys.stderr, flush=True)

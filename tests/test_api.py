@@ -177,7 +177,25 @@ def test_repeats_have_a_deadline(tiny_service: Service, monkeypatch: pytest.Monk
     assert sum(one() is not None for one in seen) <= 2, "the first and the last one"
     monkeypatch.setenv("SPACE_ID", "a/b")
     with pytest.raises(gr.Error, match="between 1 and 5"):
-        next(answers(tiny_service, "a red lantern", ["sjd"], repeats=6))
+        list(answers(tiny_service, "a red lantern", ["sjd"], repeats=6))
+
+
+def test_races_before_a_refusal_are_told(
+    tiny_service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by ZeroGPU, of a quota that is spent."""
+    frames, lent = Service.frames, iter((True, True))
+
+    def refused(self: Service, request: Request) -> Iterator[Any]:
+        if not next(lent, False):
+            raise gr.Error("spent", print_exception=False)
+        return frames(self, request)
+
+    monkeypatch.setattr(Service, "frames", refused)
+    *_, (pictures, record) = answers(tiny_service, "a red lantern", ["sjd"], repeats=5)
+    assert pictures and len(record["repeats"]["sjd"]["decode_seconds"]) == 2
+    with pytest.raises(gr.Error, match="spent"):
+        list(answers(tiny_service, "a red lantern", ["sjd"]))
 
 
 def test_a_prompt_is_completed_as_on_the_page_or_refused(client: Client) -> None:

@@ -64,6 +64,12 @@ def test_finished_files_are_kept_and_broken_ones_resumed(server: Server, tmp_pat
     assert located.facts["commit"] == COMMIT
     server.requests.clear()
     assert hub.download(SOURCE) == located and not server.requests
+    # another program saw a new commit, and fetched one other file
+    repository = located.weights[0].parents[2]
+    (repository / "refs" / "main").write_text("new", encoding="utf-8")
+    (repository / "snapshots" / "new").mkdir()
+    (repository / "snapshots" / "new" / "config.json").touch()
+    assert hub.download(SOURCE) == located and not server.requests
 
 
 def hub_error(status: int, kind: Any = errors.HfHubHTTPError) -> Exception:

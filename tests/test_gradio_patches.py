@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import gradio as gr
 import httpx
 import pytest
-from gradio import networking, utils
+from gradio import networking, route_utils, utils
 from gradio_client import Client
 from PIL import Image
 from tiny import wait_for, waiting
@@ -103,6 +103,22 @@ def test_the_first_page_may_take_longer_than_gradio_waits(monkeypatch: pytest.Mo
     patches.wait_for_first_page()
     assert networking.url_ok("http://127.0.0.1/")
     assert networking.url_ok is patches.URL_OK
+
+
+def test_old_files_are_deleted_beside_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Growing(set[str]):
+        def __iter__(self) -> Iterator[str]:
+            for name in super().__iter__():
+                self.add("new")
+                yield name
+
+    page: Any = SimpleNamespace(blocks={}, temp_file_sets=[Growing(["gone", "too"])])
+    monkeypatch.setattr(route_utils, "delete_files_created_by_app", patches.DELETE)
+    with pytest.raises(RuntimeError, match="changed size"):
+        route_utils.delete_files_created_by_app(page, 1)
+    patches.keep_deleting()
+    page.temp_file_sets = [Growing(["gone", "too"])]
+    route_utils.delete_files_created_by_app(page, 1)
 
 
 def test_a_link_has_the_previews_of_this_page(server: str) -> None:

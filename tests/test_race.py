@@ -1,5 +1,6 @@
 """The race: equal slices in rotation, a run's tokens, and what happens where it cannot be run."""
 
+import asyncio
 import inspect
 import math
 import os
@@ -7,6 +8,8 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from contextvars import copy_context
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +18,7 @@ from weakref import WeakSet
 
 import pytest
 import torch
-from tiny import ran, spied
+from tiny import awaited, ran, spied
 
 from lantern_demo import load
 from lantern_demo.decoding import timing
@@ -184,6 +187,23 @@ def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) ->
         waiting = other.submit(pipe.generate, PROMPT, **KNOBS)
         *_, last = opened
         assert isinstance(last, Result) and waiting.result(timeout=60).tokens == last.tokens
+        # of two clients of a server, each with its own context, another thread goes on with the run
+        opened = pipe.stream(PROMPT, **KNOBS)
+        other.submit(copy_context().run, next, opened).result()
+        waiting = other.submit(copy_context().run, partial(pipe.generate, PROMPT, **KNOBS))
+        *_, last = opened
+        assert waiting.result(timeout=60).tokens == last.tokens
+
+    async def serves() -> None:
+        with closing(pipe.stream(PROMPT, **KNOBS)) as events:
+            next(events)
+            with pytest.raises(RuntimeError, match="still open"):
+                await asyncio.create_task(asks())
+
+    async def asks() -> None:
+        pipe.generate(PROMPT, **KNOBS)
+
+    awaited(serves())
 
 
 def warms_up(pipe: Pipeline, *methods: str, **settings: Any) -> bool:

@@ -34,9 +34,18 @@ if __name__ == "__main__":
         ("with ProcessPoolExecutor(1) as pool: list(pool.map(time.sleep, [60]))", 130, END),
         (f"while 1:\n            try: {SLEEPS}\n            except: pass", 130, END),
         (f"sys.stdout.close(); {SLEEPS}", 130, ""),
+        (f"atexit.register(time.sleep, 60); {SLEEPS}", 130, "Stopped.\n"),
         ("time.sleep(1); print('done')", 0, "done\nat exit\n"),
     ],
-    ids=["cleans up", "threads", "a process", "holds on", "speaks to nobody", "in the background"],
+    ids=[
+        "cleans up",
+        "threads",
+        "a process",
+        "holds on",
+        "speaks to nobody",
+        "waits at exit",
+        "in the background",
+    ],
 )
 def test_a_stopped_program_says_so(block: str, code: int, says: str, tmp_path: Path) -> None:
     """Whatever it waits for. In the background of a script Ctrl-C is ignored."""

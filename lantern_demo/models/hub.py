@@ -16,6 +16,7 @@ from huggingface_hub.errors import (
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
+from huggingface_hub.file_download import repo_folder_name
 
 from lantern_demo.faults import disk_full
 from lantern_demo.models.registry import Part, Published, Source
@@ -84,7 +85,9 @@ def download(source: Source) -> Located:
     weights = cached(source)
     if not weights:
         try:
-            weights = _snapshot(source, here=False)
+            wanted = [source.weights, *source.beside]
+            folder = Path(snapshot_download(source.repo, allow_patterns=wanted))
+            weights = tuple(sorted(folder.glob(source.weights)))
         # the download library raises many errors, and each becomes a sentence
         except Exception as error:
             raise CheckpointError(why_failed(error, source)) from error
@@ -101,24 +104,21 @@ def download(source: Source) -> Located:
     return Located(source, weights, facts)
 
 
-def _snapshot(source: Source, here: bool) -> tuple[Path, ...]:
-    """Return a part's weight files in the Hub's cache; fetch missing ones unless `here`."""
-    wanted = [source.weights, *source.beside]
-    folder = snapshot_download(source.repo, allow_patterns=wanted, local_files_only=here)
-    return tuple(sorted(Path(folder).glob(source.weights)))
-
-
 def cached(source: Source) -> tuple[Path, ...]:
     """Return a part's weight files in the Hub's cache, or none if some of its files are missing.
 
-    Of several weight files all that their names count must be there.
+    Of several weight files all that their names count must be there. The commit that the Hub's
+    branch had last comes first. Another program may have seen a new one, and fetched other files.
     """
-    try:
-        weights = _snapshot(source, here=True)
-    except LocalEntryNotFoundError:
-        return ()
-    complete = whole(weights) and all(weights[0].with_name(n).exists() for n in source.beside)
-    return weights if complete else ()
+    name = repo_folder_name(repo_id=source.repo, repo_type="model")
+    repository = Path(constants.HF_HUB_CACHE, name)
+    main = repository / "refs" / "main"
+    last = main.read_text(encoding="utf-8") if main.is_file() else ""
+    for folder in sorted(repository.glob("snapshots/*"), key=lambda one: one.name != last):
+        weights = tuple(sorted(folder.glob(source.weights)))
+        if whole(weights) and all(weights[0].with_name(n).exists() for n in source.beside):
+            return weights
+    return ()
 
 
 def whole(paths: tuple[Path, ...]) -> bool:

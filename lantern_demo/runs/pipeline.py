@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import unicodedata
 from collections.abc import Generator, Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple, NoReturn
@@ -51,6 +53,8 @@ from lantern_demo.torch_defaults import own_defaults
 CROWDED = "the device ran out of memory with all methods at once"
 WARM_UP_TOKENS = 12
 MOST_WARM = 256  # warm-ups that are remembered: anybody may ask for any tree
+# the id of the pipeline whose run this context advanced last
+_AT_WORK: ContextVar[int] = ContextVar("at_work", default=0)
 
 
 class Read(NamedTuple):
@@ -137,7 +141,7 @@ class Pipeline:
         themselves, and would wait for ever inside it. Raises RuntimeError in a thread whose own run
         is still open.
         """
-        if wait and self.busy and self._at_work == threading.get_ident():
+        if wait and self.busy and self._would_wait_for_itself():
             raise RuntimeError(
                 "a run of this pipeline is still open in this thread; "
                 "go through its events to the end, or close it"
@@ -149,6 +153,24 @@ class Pipeline:
             if mine:
                 self._at_work = None
                 self._turn.release()
+
+    def _works_here(self) -> None:
+        """Note that the current run was last advanced here."""
+        self._at_work = threading.get_ident()
+        _AT_WORK.set(id(self))
+
+    def _would_wait_for_itself(self) -> bool:
+        """Return whether the current run can be advanced only from here.
+
+        Servers give a thread of a pool to one client after the other, each with a context of its
+        own: another thread may advance the run. In an event loop all contexts share one thread.
+        """
+        if self._at_work != threading.get_ident():
+            return False
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            return True
+        return _AT_WORK.get() == id(self)
 
     # -- inputs
 
@@ -341,7 +363,7 @@ class Pipeline:
         So a caller, who has the `turn`, may stop in between. Methods that are not done after
         `seconds` fail.
         """
-        self._at_work = threading.get_ident()
+        self._works_here()
         limit = Limit(seconds)
         try:
             read = self.read(request.prompt)
@@ -478,7 +500,7 @@ class Pipeline:
 
         Between two steps thread, number of helpers and PyTorch's defaults are the caller's.
         """
-        self._at_work = threading.get_ident()
+        self._works_here()
         try:
             with self.threads.used(), own_defaults():
                 return next(steps)

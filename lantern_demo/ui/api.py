@@ -257,6 +257,7 @@ def answers(
     `left` is asked whether nobody has read the answers so far; a run that nobody listens to ends
     after UNHEARD_SECONDS. Raise gr.Error with a sentence for the caller.
     """
+    yield {}, {"progress": {}}  # Gradio cannot end a call that has not answered yet
     try:
         given = {} if settings is None else by_name(settings)
         if seed is not None and given.get("seed") is not None:
@@ -269,22 +270,28 @@ def answers(
     except ValueError as error:
         raise gr.Error(str(error), print_exception=False) from None
     try:
-        began, started, count = perf_counter(), monotonic(), 0
+        began, started, count = perf_counter(), monotonic(), 1
         first: dict[str, Result | MethodFailed] = {}  # the pictures of later races are not kept
         seconds: list[dict[str, float]] = []
         while len(seconds) < races and (not first or perf_counter() - began < service.run_seconds):
             found: dict[str, Result | MethodFailed] = {}
-            with closing(service.frames(request)) as events:
-                for event in events:
-                    if isinstance(event, Frame):
-                        # Every time: Gradio notices a lost client only between two answers.
-                        yield {}, {"progress": {m: _at(step) for m, step in event.steps.items()}}
-                        count += 1
-                        if monotonic() - started > UNHEARD_SECONDS and left(count):
-                            _LOG.warning(texts.UNHEARD)
-                            raise gr.Error(texts.UNHEARD, print_exception=False)
-                    else:
-                        found[event.method] = event
+            try:
+                with closing(service.frames(request)) as events:
+                    for event in events:
+                        if isinstance(event, Frame):
+                            # Every time: Gradio notices a lost client only between two answers.
+                            at = {method: _at(step) for method, step in event.steps.items()}
+                            yield {}, {"progress": at}
+                            count += 1
+                            if monotonic() - started > UNHEARD_SECONDS and left(count):
+                                _LOG.warning(texts.UNHEARD)
+                                raise gr.Error(texts.UNHEARD, print_exception=False)
+                        else:
+                            found[event.method] = event
+            except gr.Error:  # also the Space's own refusals, such as a spent quota
+                if not first:
+                    raise
+                break  # the races before it are told
             first = first or found
             seconds.append(_seconds(found))
             if not seconds[0]:  # no method works, nor would it again
@@ -294,7 +301,7 @@ def answers(
             if races > 1:
                 record["repeats"] = summary_of(seconds)
             yield pictures, record
-    except gr.Error:  # also the Space's own refusals, such as a spent quota
+    except gr.Error:
         raise
     except Exception as error:
         _LOG.exception("an API call failed")

@@ -15,18 +15,19 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import gradio as gr
 import httpx
-from gradio import networking, routes, utils
+from gradio import networking, route_utils, routes, utils
 from gradio.state_holder import SessionState
 from jinja2 import FunctionLoader
 
 CHECKED = "6.31.0"
 WRAPPER = utils.function_wrapper
 URL_OK = networking.url_ok
+DELETE = route_utils.delete_files_created_by_app
 TEMPLATES: Any = routes.templates.env.loader
 FIRST_PAGE_SECONDS = 300
 
@@ -107,6 +108,20 @@ def close_what_is_left() -> None:
         return wrapper
 
     utils.function_wrapper = closing_wrapper
+
+
+def keep_deleting() -> None:
+    """Let the deletion of old files go on after a fault.
+
+    Gradio 6.31 ends it for good if a file is added while it goes through them, or if one cannot be
+    deleted. It replaces `route_utils.delete_files_created_by_app`.
+    """
+
+    def delete(*given: Any) -> None:
+        with suppress(RuntimeError, OSError):  # an hour later it deletes the rest
+            DELETE(*given)
+
+    route_utils.delete_files_created_by_app = delete
 
 
 def keep_states() -> None:

@@ -51,6 +51,7 @@ from lantern_demo.ui.gradio_patches import (
     calm_queue,
     close_what_is_left,
     drop_lost_messages,
+    keep_deleting,
     keep_states,
     preview_links,
     wait_for_first_page,
@@ -170,6 +171,7 @@ def build(
     calm_queue(page)
     drop_lost_messages(page)
     close_what_is_left()
+    keep_deleting()
     keep_states()
     wait_for_first_page()
     preview_links(texts.TITLE, texts.PREVIEW, PREVIEW)

@@ -90,7 +90,7 @@ class Service:
             loading.start()
         # A no-op except on ZeroGPU, where one lease of the device spans all methods of a
         # comparison.
-        self._leased = spaces.GPU(duration=self._lease)(self._frames)
+        self._leased = spaces.GPU(duration=lambda _, lease: lease)(self._frames)
 
     def _load(self, model: str | Path) -> None:
         """Load the model, and choose trees and warm up before a visitor waits for it."""
@@ -192,7 +192,7 @@ class Service:
         MethodFailed for unfinished methods.
         """
         with self.wait().turn():  # who waited in the worker would block the run that goes on
-            frames, start = self._leased(request), perf_counter()
+            frames, start = self._leased(request, self._lease(request)), perf_counter()
             ended: dict[str, Result | MethodFailed] = {}
             try:
                 while (item := self._compute(next, frames, None)) is not None:
@@ -239,12 +239,13 @@ class Service:
         """
         return self._worker.submit(copy_context().run, call, *args).result()
 
-    def _frames(self, request: Request) -> Iterator[Item]:
+    def _frames(self, request: Request, lease: int) -> Iterator[Item]:
+        """On ZeroGPU this runs in another process, which does not know how long runs took."""
         pipe = self.wait()
         seconds = self.run_seconds
         if on_zero_gpu():
             # It takes its device back without notice; the finished pictures should be sent by then.
-            seconds = min(seconds, self._lease(request) - 2)
+            seconds = min(seconds, lease - 2)
         if pipe.info.published is not None:  # its text encoder is as large as the rest
             yield Frame({}, {}, ready=PROMPT)
         frames = Frames()
