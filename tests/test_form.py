@@ -29,14 +29,7 @@ from lantern_demo.scenes import THINGS
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings, planned
 from lantern_demo.ui import files, limits, link, texts
-from lantern_demo.ui.actions import (
-    begin,
-    hand_out,
-    hand_out_sheet,
-    idle,
-    record_file,
-    stoppable,
-)
+from lantern_demo.ui.actions import begin, hand_out, hand_out_sheet, idle, offer_stop, record_file
 from lantern_demo.ui.ask import add_chips, add_prompt, chips_html, hearing, left_out
 from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle, upper_of
 from lantern_demo.ui.components import OVER, RUNS, WAITS, Updates, Widgets, status_html
@@ -376,7 +369,7 @@ def test_the_place_in_the_queue_is_told(visitor: Visitor) -> None:
         assert found[w.status] == status_html(texts.waits(place, service.last_seconds), "waits")
     assert not any(found[one]["interactive"] for one in w.buttons()), "nothing can be stopped yet"
     for asked in (WAITS, RUNS, OVER):
-        assert stoppable(w, asked)[w.stop]["interactive"] == (asked != OVER)
+        assert offer_stop(w, asked)[w.stop]["interactive"] == (asked != OVER)
 
 
 # -- links

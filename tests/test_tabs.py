@@ -217,7 +217,7 @@ def test_a_repeat_is_the_only_run_of_its_page_and_its_words_go_with_it(
     line(shown).press("Enter")
     runs.last.click()
     expect(status).to_contain_text(texts.STILL_RUNNING)
-    shown.locator("#stop").click()
+    pages.stop(shown)
     expect(told).to_have_text(texts.STOPPED)
     expect(shown.locator("#draw")).to_be_enabled()
     expect(runs).to_have_count(count)

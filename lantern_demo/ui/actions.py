@@ -68,7 +68,7 @@ class Action:
             **ON_DEVICE,
         )
         # Gradio cannot cancel a run whose id it does not know yet: Stop comes a moment later.
-        lit = pressed.then(partial(stoppable, w), w.asked, w.stop, **AT_ONCE)
+        lit = pressed.then(partial(offer_stop, w), w.asked, w.stop, **AT_ONCE)
         lit.then(None, js="keepFocus", **QUIET)
         changed, about = w.all(), [w.asked, w.page_run, w.visited]
         # `then` also follows Stop, but not a refusal by the full queue.
@@ -84,7 +84,7 @@ def begin(service: Service, queued: Callable[[], int], w: Widgets, status: gr.HT
     return {status: status_html(sentence, "waits"), w.asked: WAITS, **w.busy(True)}
 
 
-def stoppable(w: Widgets, asked: str) -> Updates:
+def offer_stop(w: Widgets, asked: str) -> Updates:
     """Enable Stop, unless the run is over."""
     return {w.stop: gr.update(interactive=asked != OVER)}
 

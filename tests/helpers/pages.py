@@ -125,13 +125,17 @@ def chip(page: Page, name: str) -> Locator:
 
 
 def draw(page: Page) -> None:
-    page.locator("#draw").click()
+    press(page, "draw")
 
 
 def stop(page: Page) -> None:
-    """A click that no double click on Draw could be."""
-    page.wait_for_timeout(350)
-    page.locator("#stop").click()
+    press(page, "stop")
+
+
+def press(page: Page, button: str) -> None:
+    """Click a button of runs, as if the click before it was long ago: it is no double click."""
+    page.evaluate("pressed = -Infinity")
+    page.locator(f"#{button}").click()
 
 
 def drawn(page: Page, lanes: int) -> None:
