@@ -1,6 +1,7 @@
 """All runners make one run: modules, joined and fused models, kept runners and new ones."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from itertools import zip_longest
@@ -125,6 +126,19 @@ def test_captured_steps_have_room_for_all_that_they_write(model: Model, made: li
     for committed in range(1, 300):
         assert steps.bucket(committed) >= steps.prefix + committed + steps.ahead
     assert len(steps.shapes()) < 7
+
+
+@pytest.mark.parametrize("method", OF_EACH_KIND)
+def test_what_a_run_of_kept_rows_captures_has_room_for_them(
+    method: str, model: Model, made: list[Steps], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU an index beyond a tensor's end is the end of all runs."""
+    monkeypatch.setattr(Steps, "exact", False)  # as there
+    about = {"room": 75, "num_tokens": 70, "keep": (7, 3, 5, 1) * 15}
+    with closing(model.run(method, **about)) as events, torch.inference_mode():
+        next(events)
+        for shape in made[-1].shapes():
+            made[-1].step(shape)
 
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)

@@ -204,6 +204,7 @@ class GraphRunner(Runner):
                 for _ in range(1 if self.graphs else WARM_UP):
                     steps.step(shape)
                     restore(steps, kept)
+            clear_workspaces()
             # thread_local: another thread's allocations must not end this capture
             with torch.cuda.graph(
                 graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"
@@ -216,10 +217,18 @@ class GraphRunner(Runner):
             # a failed end of a capture raises before torch restores the previous stream
             torch.cuda.set_stream(here)
             here.wait_stream(stream)
+            clear_workspaces()
             restore(steps, kept)
             steps.kept = None  # a replay would change its tensors
         self.pool = graph.pool()
         return _Captured(graph, marks)
+
+
+def clear_workspaces() -> None:
+    """Let cuBLAS take its next workspace anew: in a capture from the memory of the graph. PyTorch
+    may free another one with any graph of the stream, while the others still use it
+    (pytorch/pytorch#193402)."""
+    getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
 
 
 def restore(steps: Steps, copies: list[Tensor]) -> None:

@@ -138,9 +138,11 @@ def _events(
     lengths = list[int]()
     try:
         with device_work(config.torch_device):
-            with clock.measure("prefill"):
+            # a GPU keeps runners: only some runs make one
+            with clock.measure("capture" if captures(config.torch_device) else "prefill"):
                 key = find_key()  # now: an error may have refused kernels since the call
                 runner = runners.take(key, make)
+            with clock.measure("prefill"):
                 tokens.append(runner.begin(config, clock, condition))
             if len(tokens) < config.num_tokens:  # so that later runs capture nothing
                 runner.prepare()

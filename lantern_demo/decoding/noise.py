@@ -13,8 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# numbers computed at once: they stay in a processor's cache, and need little memory on a GPU
-CHUNK = 2**16
+CHUNK = 2**16  # numbers computed at once, which stay in a processor's cache
+LARGE_CHUNK = 2**22  # on a GPU, where each chunk costs launches
 # SplitMix64's, as signed numbers
 _STEP, _FIRST, _SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 _MOST = 1 - 2.0**-24  # the largest float32 below 1
@@ -25,7 +25,7 @@ def gumbel_(out: Tensor, seed: int) -> Tensor:
     positions, vocabulary = out.shape
     numbers = torch.arange(1, 1 + max(positions, vocabulary), device=out.device) * _STEP
     keys = _mixed(_mixed(numbers[:1] * (seed + 1)) + numbers[:positions]).unsqueeze(1)
-    rows = max(1, CHUNK // vocabulary)
+    rows = max(1, (LARGE_CHUNK if out.is_cuda else CHUNK) // vocabulary)
     for some, into in zip(keys.split(rows), out.split(rows), strict=True):
         bits = _mixed(some + numbers[:vocabulary]).bitwise_and_(2**63 - 1)
         from_uniforms_(into.copy_(bits).add_(0.5).mul_(2.0**-63).clamp_(max=_MOST))

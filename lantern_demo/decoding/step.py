@@ -200,8 +200,10 @@ class Steps:
         return min(-(-slots // size) * size, self.slots)
 
     def shapes(self) -> list[Shape]:
-        """Return the shapes of all captured steps that a run can have."""
-        buckets = sorted({self.bucket(count) for count in range(1, self.config.positions)})
+        """Return the shapes of all captured steps that the run can have. A smaller one would have
+        no room for the kept tokens."""
+        counts = range(len(self.config.keep) + 1, self.config.positions)
+        buckets = sorted({self.bucket(count) for count in counts})
         shapes = [Shape(slots, self.depth + 1, self.depth > 0) for slots in buckets]
         if self.depth > 0 and buckets:
             shapes.append(Shape(buckets[-1], self.depth + 1, False))

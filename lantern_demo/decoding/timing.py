@@ -35,6 +35,12 @@ class _Segment:
         clock.waited[part] += max(0.0, seconds - cpu)
 
 
+def _wait_for_stream(device: torch.device) -> None:
+    """Wait for all work of this thread. To wait for the whole device would end a capture of another
+    one."""
+    torch.cuda.current_stream(device).synchronize()
+
+
 class Clock:
     """Seconds per part of a run. Use as `with clock.measure("draft"): ...`; never yield inside. The
     device is synchronised at both ends of a segment, so that work is charged to the part that
@@ -42,7 +48,7 @@ class Clock:
 
     def __init__(self, device: torch.device | str) -> None:
         self._device = torch.device(device)
-        self._waits = torch.cuda.synchronize if self._device.type == "cuda" else None
+        self._waits = _wait_for_stream if self._device.type == "cuda" else None
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         # seconds in which the calling thread had no processor; meaningless on a GPU, where it waits
         # for the device
