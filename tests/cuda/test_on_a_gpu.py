@@ -40,9 +40,9 @@ def timed(request: pytest.FixtureRequest) -> Iterator[TimedModel]:
 @pytest.mark.parametrize("method", METHODS)
 def test_graphs_give_the_tokens_of_eager_steps(timed: TimedModel, method: str) -> None:
     """Kept tokens are read before the graphs. A runner's smallest size has no room for them."""
-    kept = tuple(timed.decoded(method, tokens=100, seed=3).tokens[:60])
+    kept = tuple(timed.decoded(method, tokens=80, seed=3).tokens[:50])
     for seed, keep in ((3, kept), (4, kept[:12]), (5, ())):
-        about: dict[str, Any] = {"tokens": 100, "seed": seed, "keep": keep}
+        about: dict[str, Any] = {"tokens": 80, "seed": seed, "keep": keep}
         with without_graphs():
             eager = timed.decoded(method, **about)
         assert eager.runner == "plain" and eager.runner_reason.startswith("without graphs")
