@@ -36,8 +36,8 @@ class _Segment:
 
 
 def _wait_for_stream(device: torch.device) -> None:
-    """Wait for all work of this thread. To wait for the whole device would end a capture of another
-    one."""
+    """Wait for the work that this thread has queued. To wait for the whole device would break a
+    capture in another thread."""
     torch.cuda.current_stream(device).synchronize()
 
 
