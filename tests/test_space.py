@@ -34,8 +34,8 @@ def lay_out(folder: Path) -> None:
     without_caches = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "lantern_demo", folder / "app" / "lantern_demo", ignore=without_caches)
     shutil.copy(ROOT / "app.py", folder / "app")
-    node = folder / "node"
-    node.write_text(f"#!/bin/sh\ntouch {folder}/tmp/node-asked\nexit 1\n", encoding="utf-8")
+    node, asked = folder / "node", folder / "tmp" / "node-asked"
+    node.write_text(f"#!/bin/sh\ntouch {asked}\nexit 1\n", encoding="utf-8")
     node.chmod(0o755)
 
 

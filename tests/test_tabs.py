@@ -56,6 +56,7 @@ def test_an_answer_that_comes_late_leaves_the_race_on_the_stage(
     with pages.held_races(monkeypatch):
         draw(tab)
         tab.locator('#stage [data-phase="drawing"]').wait_for()
+        assert held
         for route, response in held:
             route.fulfill(response=response)
         tab.wait_for_timeout(300)

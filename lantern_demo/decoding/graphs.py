@@ -225,9 +225,9 @@ class GraphRunner(Runner):
 
 
 def clear_workspaces() -> None:
-    """Let cuBLAS take its next workspace anew: in a capture from the memory of the graph. PyTorch
-    may free another one with any graph of the stream, while the others still use it
-    (pytorch/pytorch#193402)."""
+    """Make cuBLAS allocate its next workspace, which in a capture lies in the graph's own memory.
+    PyTorch may free a stream's shared workspace with any of its graphs, while other graphs still
+    use it (pytorch/pytorch#193402)."""
     getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
 
 

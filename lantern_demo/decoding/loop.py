@@ -138,7 +138,7 @@ def _events(
     lengths = list[int]()
     try:
         with device_work(config.torch_device):
-            # a GPU keeps runners: only some runs make one
+            # A GPU keeps runners: the few runs that make one would otherwise seem slower.
             with clock.measure("capture" if captures(config.torch_device) else "prefill"):
                 key = find_key()  # now: an error may have refused kernels since the call
                 runner = runners.take(key, make)

@@ -291,7 +291,7 @@ def answers(
             except gr.Error:  # also the Space's own refusals, such as a spent quota
                 if not first:
                     raise
-                break  # the races before it are told
+                break  # the caller gets the finished races
             first = first or found
             seconds.append(_seconds(found))
             if not seconds[0]:  # no method works, nor would it again

@@ -135,8 +135,10 @@ class Widgets:
 
     def busy(self, running: bool) -> Updates:
         """Return updates that disable all buttons while something runs, and otherwise only Stop."""
-        enabled = [] if running else [one for one in self.buttons() if one is not self.stop]
-        return {one: gr.update(interactive=one in enabled) for one in self.buttons()}
+        return {
+            button: gr.update(interactive=not running and button is not self.stop)
+            for button in self.buttons()
+        }
 
     def no_words(self) -> Updates:
         """Return updates after which nothing is told of a run that is no longer shown."""

@@ -307,9 +307,9 @@ def _wire_runs(
     kept.success(None, js="() => pressDraw(true)", **QUIET)
 
     def stopped(asked: str) -> Updates:
-        """Tell a run that waits and is stopped from one that the queue refused.
+        """Mark a waiting run as stopped, not refused by the queue, and disable Stop.
 
-        Stop works once: the end of a second one would be taken for that of the next run.
+        Gradio would take the late end of a second press for that of the next run.
         """
         return {w.asked: RUNS if asked == WAITS else asked, w.stop: gr.update(interactive=False)}
 

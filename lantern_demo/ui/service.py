@@ -240,7 +240,10 @@ class Service:
         return self._worker.submit(copy_context().run, call, *args).result()
 
     def _frames(self, request: Request, lease: int) -> Iterator[Item]:
-        """On ZeroGPU this runs in another process, which does not know how long runs took."""
+        """Yield the items of a race within the `lease`, the seconds of a shared GPU.
+
+        ZeroGPU runs this in another process, which does not know how long earlier runs took.
+        """
         pipe = self.wait()
         seconds = self.run_seconds
         if on_zero_gpu():
