@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from contextvars import copy_context
 from functools import partial
@@ -191,6 +191,7 @@ def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) ->
         opened = pipe.stream(PROMPT, **KNOBS)
         other.submit(copy_context().run, next, opened).result()
         waiting = other.submit(copy_context().run, partial(pipe.generate, PROMPT, **KNOBS))
+        assert not wait([waiting], 0.2).done, "nor refused"
         *_, last = opened
         assert waiting.result(timeout=60).tokens == last.tokens
 
