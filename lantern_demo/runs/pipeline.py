@@ -53,8 +53,8 @@ from lantern_demo.torch_defaults import own_defaults
 CROWDED = "the device ran out of memory with all methods at once"
 WARM_UP_TOKENS = 12
 MOST_WARM = 256  # warm-ups that are remembered: anybody may ask for any tree
-# the id of the pipeline whose run this context advanced last
-_AT_WORK: ContextVar[int] = ContextVar("at_work", default=0)
+# the `Pipeline._run` that this context advanced last
+_AT_WORK: ContextVar[object] = ContextVar("at_work", default=None)
 
 
 class Read(NamedTuple):
@@ -111,6 +111,7 @@ class Pipeline:
         self._read: Read | None = None  # see `read`
         self._turn = threading.Lock()  # see `turn`
         self._at_work: int | None = None  # the thread that last advanced the current run
+        self._run: object = None  # stands for the current run
 
     def __repr__(self) -> str:
         return f"<Pipeline of {self.info.id}: {self.dtype} on {self.machine.device}>"
@@ -147,6 +148,8 @@ class Pipeline:
                 "go through its events to the end, or close it"
             )
         mine = self._turn.acquire(blocking=wait)
+        if mine:
+            self._run = object()
         try:
             yield mine
         finally:
@@ -155,9 +158,9 @@ class Pipeline:
                 self._turn.release()
 
     def _works_here(self) -> None:
-        """Note that the current run was last advanced here."""
+        """Note that the current run was last advanced in this thread and context."""
         self._at_work = threading.get_ident()
-        _AT_WORK.set(id(self))
+        _AT_WORK.set(self._run)
 
     def _would_wait_for_itself(self) -> bool:
         """Return whether the current run can be advanced only from here.
@@ -170,7 +173,7 @@ class Pipeline:
         with suppress(RuntimeError):
             asyncio.get_running_loop()
             return True
-        return _AT_WORK.get() == id(self)
+        return _AT_WORK.get() is self._run
 
     # -- inputs
 
